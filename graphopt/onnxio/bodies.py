@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from graphopt.errors import ModelError
 from graphopt.ir.types import BY_CODE
@@ -62,6 +62,18 @@ def within(node: NodeProto) -> Iterator[NodeProto]:
     for body in bodies(node):
         for graph in graphs(body):
             yield from graph.node
+
+
+def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Nodes, each followed by all in its bodies."""
+    for node in nodes:
+        yield node
+        yield from within(node)
+
+
+def every_node(proto: ModelProto) -> Iterator[NodeProto]:
+    """The nodes of a model's graph and of its functions, and all in the bodies of these."""
+    return with_inner(itertools.chain(proto.graph.node, *(function.node for function in proto.functions)))
 
 
 def all_nodes(graph: GraphProto) -> int:

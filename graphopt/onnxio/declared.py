@@ -9,10 +9,10 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from graphopt.ir.doubts import MISREAD, MISTAKEN, believed, doubtful_by_itself, read
 from graphopt.ir.infer import attribute, dim_of, value_type
 from graphopt.ir.types import BITS, DTYPE_NAMES, UNKNOWN, Dim, ValueType, dim_name, known, merge, product
-from graphopt.onnxio.bodies import captured, graphs, put_in_order, within
+from graphopt.onnxio.bodies import captured, every_node, graphs, put_in_order, within
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.onnxio.read import STANDARD, function_sizes, opsets_of
-from graphopt.onnxio.survivable import GUARDED, all_of, guard
+from graphopt.onnxio.survivable import GUARDED, guard
 
 _BOUNDS = 8  # elements of the bounds of a Slice
 _STRETCHING = ("Einsum", "PRelu", "Attention")  # mistaken for some operands, whose shapes nobody knows in a body
@@ -52,11 +52,12 @@ def _types(proto: ModelProto) -> dict[str, ValueType]:
     put_in_order(whole.graph)
     _dense(whole)
     _drop_endless_functions(whole)
-    bodies = [*(graph.node for graph in graphs(whole.graph)), *map(all_of, whole.functions)]
+    nodes = list(every_node(whole))
     version = opsets_of(proto).get("", 1)
-    for node in (node for nodes in bodies for node in nodes if node.op_type in MISREAD and node.domain in STANDARD):
-        _reread(node, version)
-    if any(node.op_type in GUARDED for nodes in bodies for node in nodes):
+    for node in nodes:
+        if node.op_type in MISREAD and node.domain in STANDARD:
+            _reread(node, version)
+    if any(node.op_type in GUARDED for node in nodes):
         guard(whole)
     # Of an initializer that is an output inference believes what the output declares: without a shape, a Slice by it is wrong.
     for output in whole.graph.output:

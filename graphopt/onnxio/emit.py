@@ -21,7 +21,7 @@ from graphopt.ir.ops import RECURRENT
 from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.ir.types import UNKNOWN
-from graphopt.onnxio.bodies import bodies, names_in, names_within, settle, unshadow, within
+from graphopt.onnxio.bodies import bodies, names_in, names_within, settle, unshadow, with_inner
 from graphopt.onnxio.declared import contradicts
 from graphopt.onnxio.fold import fold
 from graphopt.onnxio.load import Model
@@ -334,7 +334,7 @@ class _Emitter:
 
     def _import_domains(self, proto: ModelProto, nodes: list[NodeProto]) -> None:
         known = {"" if o.domain == "ai.onnx" else o.domain for o in proto.opset_import}
-        used = {n.domain for node in nodes for n in (node, *within(node))}
+        used = {node.domain for node in with_inner(nodes)}
         for domain in sorted(used - known - {"ai.onnx"}):
             if domain:
                 proto.opset_import.append(helper.make_opsetid(domain, self.graph.opsets.get(domain, 1)))

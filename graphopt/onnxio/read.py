@@ -19,7 +19,7 @@ from graphopt.errors import ModelError, UnknownNameError, UnsupportedModelError,
 from graphopt.ir.infer import called
 from graphopt.ir.schema import RISKY, deadly
 from graphopt.onnxio import wire
-from graphopt.onnxio.bodies import graphs, within
+from graphopt.onnxio.bodies import every_node, graphs, with_inner
 from graphopt.onnxio.initializers import attribute_of
 from graphopt.wording import one_line
 
@@ -175,9 +175,7 @@ def inlined(proto: ModelProto) -> ModelProto:
 def _agree_on_versions(proto: ModelProto) -> None:
     """Give domains of nothing but local functions the model's version wherever they are imported: nothing depends on it, and exporters give each its own."""
     local = {_name(f) for f in proto.functions}
-    bodies = (*(graph.node for graph in graphs(proto.graph)), *(function.node for function in proto.functions))
-    nodes = (inner for body in bodies for node in body for inner in (node, *within(node)))
-    meant = {node.domain for node in nodes if _called(node) not in local}
+    meant = {node.domain for node in every_node(proto) if _called(node) not in local}
     versions = {o.domain: o.version for o in proto.opset_import if o.domain not in meant}
     for function in proto.functions:
         for imported in function.opset_import:
@@ -190,7 +188,7 @@ def _left_open(proto: ModelProto) -> set[tuple[str, str]]:
     return {
         (node.domain, node.op_type)
         for f in proto.functions
-        for node in chain.from_iterable((node, *within(node)) for node in (f.node if defaults else ()))
+        for node in with_inner(f.node if defaults else ())
         for a in node.attribute
         if a.ref_attr_name in f.attribute and a.name in defaults.get(_called(node), ())
     }
@@ -203,10 +201,9 @@ def _say_defaults(proto: ModelProto, chosen: Sequence[tuple[str, str]]) -> None:
     }
     if not defaults:
         return
-    for nodes in (*(graph.node for graph in graphs(proto.graph)), *(function.node for function in proto.functions)):
-        for node in chain.from_iterable((node, *within(node)) for node in nodes):
-            said = {a.name for a in node.attribute}
-            node.attribute.extend(a for a in defaults.get(_called(node), ()) if a.name not in said)
+    for node in every_node(proto):
+        said = {a.name for a in node.attribute}
+        node.attribute.extend(a for a in defaults.get(_called(node), ()) if a.name not in said)
 
 
 Function = tuple[str, str, str]
@@ -222,8 +219,7 @@ def function_sizes(proto: ModelProto) -> dict[Function, int]:
     """Of how many nodes a call of each local function is; those are absent that call themselves, if through others."""
     calls: dict[Function, list[Function]] = {}
     for function in proto.functions:
-        nodes = [n for node in function.node for n in (node, *within(node))]
-        calls.setdefault(_name(function), []).extend(map(_called, nodes))
+        calls.setdefault(_name(function), []).extend(map(_called, with_inner(function.node)))
     sizes: dict[Function, int] = {}
     while ready := [each for each in calls if each not in sizes and sizes.keys() >= calls.keys() & set(calls[each])]:
         sizes |= {each: sum(sizes.get(called, 1) for called in calls[each]) for each in ready}
@@ -250,15 +246,13 @@ def _too_old(proto: ModelProto) -> bool:
 
 def _survivable(proto: ModelProto) -> None:
     """Refuse nodes that end the process when ONNX infers their shapes, and forget dimensions that do: negative ones."""
-    nests = [*graphs(proto.graph)]
-    for nodes in (*(graph.node for graph in nests), *(function.node for function in proto.functions)):
-        for node in nodes:
-            if node.op_type in RISKY:
-                given = {a.name: attribute_of(a) for a in node.attribute}
-                wrong = deadly(node.op_type, node.domain, given, len(node.output))
-                if wrong:
-                    raise ModelError(f"node {node.name or ', '.join(node.output)!r}: {wrong}")
-    for graph in nests:
+    for node in every_node(proto):
+        if node.op_type in RISKY:
+            given = {a.name: attribute_of(a) for a in node.attribute}
+            wrong = deadly(node.op_type, node.domain, given, len(node.output))
+            if wrong:
+                raise ModelError(f"node {node.name or ', '.join(node.output)!r}: {wrong}")
+    for graph in graphs(proto.graph):
         for info in (*graph.input, *graph.output, *graph.value_info):
             for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
                 if dim.dim_value < 0:
@@ -270,15 +264,13 @@ def _texts(proto: ModelProto) -> Iterator[str]:
     yield from (o.domain for o in proto.opset_import)
     for function in proto.functions:
         yield from (function.domain, function.name, *function.input, *function.output, *function.attribute)
-        for node in function.node:
-            yield from chain.from_iterable(map(_words, (node, *within(node))))
+    yield from chain.from_iterable(map(_words, every_node(proto)))
     for graph in graphs(proto.graph):
         declared = [*graph.input, *graph.output, *graph.value_info]
         yield from (i.name for i in declared)
         yield from (t.name for t in graph.initializer)
         yield from (d.dim_param for i in declared for d in i.type.tensor_type.shape.dim)
         yield from (s.values.name for s in graph.sparse_initializer)
-        yield from chain.from_iterable(map(_words, graph.node))
 
 
 def _words(node: NodeProto) -> tuple[str, ...]:

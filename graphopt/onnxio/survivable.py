@@ -15,7 +15,7 @@ from functools import cache
 
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, defs, helper
 
-from graphopt.onnxio.bodies import graphs, within
+from graphopt.onnxio.bodies import graphs, with_inner
 from graphopt.onnxio.read import ML, STANDARD
 
 _DOMAINS = {"": "graphopt.guarded", ML: "graphopt.guarded.ml"}  # registered in this process alone, and never written
@@ -37,12 +37,7 @@ def guard(proto: ModelProto) -> None:
     bodies = [*graphs(proto.graph)]
     _guard([node for graph in bodies for node in graph.node], [t for graph in bodies for t in graph.initializer], proto)
     for function in proto.functions:
-        _guard(all_of(function), (), function)
-
-
-def all_of(function: FunctionProto) -> list[NodeProto]:
-    """The nodes of a function, those of bodies among them."""
-    return [inner for node in function.node for inner in (node, *within(node))]
+        _guard(list(with_inner(function.node)), (), function)
 
 
 def _guard(nodes: Sequence[NodeProto], weights: Iterable[TensorProto], owner: ModelProto | FunctionProto) -> None:

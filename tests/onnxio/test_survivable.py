@@ -100,6 +100,15 @@ def in_a_body_of_a_function():
     return model(nodes, given, made, opset=20, domains={"c": 1, "f": 1}, functions=[function])
 
 
+def less_than_no_batch_in_a_body_of_a_function():
+    picks = [body([node("GatherND", ["x", "i"], [name], batch_dims=-5)], [(name, F, None)]) for name in "pq"]
+    either = node("If", ["c"], ["r"], then_branch=picks[0], else_branch=picks[1])
+    function = helper.make_function("f", "Pick", ["x", "i", "c"], ["r"], [either], [helper.make_opsetid("", 17)])
+    given = [("x", F, [6, 4]), ("i", I64, [6, 1]), ("c", TensorProto.BOOL, [])]
+    call = node("Pick", ["x", "i", "c"], ["y"], domain="f")
+    return model([call], given, [("y", F, None)], domains={"f": 1}, functions=[function])
+
+
 def loaded(path, proto):
     """What a process of its own says of a model that it loads."""
     onnx.save(proto, path)
@@ -120,6 +129,11 @@ def test_a_size_below_0_ends_no_process(tmp_path, make):
 def test_a_missing_type_ends_no_process(tmp_path, make):
     code, said, trouble = loaded(tmp_path / "m.onnx", make())
     assert (code, said) == (0, "True\n"), trouble
+
+
+def test_a_node_that_ends_the_process_is_refused_in_a_body_of_a_function(tmp_path):
+    code, said, trouble = loaded(tmp_path / "m.onnx", less_than_no_batch_in_a_body_of_a_function())
+    assert code == 0 and said.endswith("GatherND has no -5 batch dimensions\n"), trouble
 
 
 def test_a_missing_type_does_not_end_an_upgrade(tmp_path):
