@@ -423,8 +423,8 @@ class Edit:
             node = self._nodes.get(queue.pop())
             if node is None or any(k is not None and (self._users[k] or k in outputs) for k in node.outputs):
                 continue
-            if node.salt and not ops.known_domain(node.domain):
-                continue  # a custom operator may act on the world: it stays
+            if node.acts:
+                continue
             self._delete(node)
             for out in (key for key in node.outputs if key is not None):
                 self._drop_value(out)

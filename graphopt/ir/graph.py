@@ -149,6 +149,16 @@ class Node:
         return self.inputs[: len(self.inputs) - len(self.captures)] if self.captures else self.inputs
 
     @property
+    def outer(self) -> dict[str, int | None]:
+        """The outer values that bodies read, by the name that they have there."""
+        return dict(zip(self.captures, self.inputs[len(self.operands) :], strict=True))
+
+    @property
+    def acts(self) -> bool:
+        """Whether it may act on the world, so that it must run though nothing reads it: custom operators may."""
+        return bool(self.salt) and not ops.known_domain(self.domain)
+
+    @property
     def hidden(self) -> bool:
         """Whether the node is not for every rule to match. Operators of quantisation are, and a unit's others are for rules that name those."""
         return bool(self.opaque) and self.opaque != QUANTISATION
@@ -215,6 +225,11 @@ class Graph:
     def output_keys(self) -> frozenset[int]:
         """Keys of the graph outputs."""
         return frozenset(key for _, key in self.outputs)
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """Names of the sizes that inputs leave open."""
+        return frozenset(d for key in self.inputs for d in self.type(key).shape or () if isinstance(d, str))
 
     @property
     def opset(self) -> int:

@@ -238,7 +238,7 @@ def _fills_with_zeros(node: Node) -> bool:
 def _live(graph: Graph) -> set[int]:
     """Nodes that an output depends on, and custom operators, which may act on the world."""
     stack = [graph.values[k].producer for k in graph.output_keys]
-    stack += [n.id for n in graph.nodes.values() if acts(n)]
+    stack += [n.id for n in graph.nodes.values() if n.acts]
     live: set[int] = set()
     while stack:
         id = stack.pop()
@@ -247,11 +247,6 @@ def _live(graph: Graph) -> set[int]:
         live.add(id)
         stack.extend(graph.values[k].producer for k in graph.nodes[id].inputs if k is not None)
     return live
-
-
-def acts(node: Node) -> bool:
-    """Whether a node may act on the world, so that it must run though nothing reads it: custom operators may."""
-    return bool(node.salt) and not ops.known_domain(node.domain)
 
 
 def _captured(graph: Graph, key: int) -> bool:

@@ -57,7 +57,7 @@ def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int 
     """
     edit = Edit(graph)
     here: dict[int | None, int | None] = {None: None}
-    outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
+    outer = owner.outer
     for key in branch.inputs:
         name = branch.values[key].name
         if name not in outer:
@@ -90,12 +90,11 @@ def _instead(graph: Graph, owner: Node, branch: Graph) -> tuple[Graph, list[int 
 
 def _undeclared(graph: Graph, owner: Node) -> Graph:
     """A graph that takes a symbol of no input, which exporters invent for an If that gives an output, for what it says: nothing."""
-    given = {dim for key in graph.inputs for dim in graph.type(key).shape or ()}
     values = dict[int, Value]()
     for key in owner.outputs:
         type = UNKNOWN if key is None else graph.type(key)
         if key in graph.output_keys and key is not None and type.shape is not None:
-            shape = tuple(None if isinstance(dim, str) and dim not in given else dim for dim in type.shape)
+            shape = tuple(None if isinstance(dim, str) and dim not in graph.symbols else dim for dim in type.shape)
             values[key] = replace(graph.values[key], type=replace(type, shape=shape))
     return replace(graph, values=Map(graph.values).update(values)) if values else graph
 

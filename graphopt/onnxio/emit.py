@@ -18,7 +18,6 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import SCALING, make_node, type_proto, value_type
 from graphopt.ir.ops import RECURRENT
-from graphopt.ir.simplify import acts
 from graphopt.ir.tensors import STRING, Constant, InFile, InMemory, InModel, Stamp, files_of, to_tensor_proto
 from graphopt.ir.types import UNKNOWN
 from graphopt.onnxio.bodies import bodies, names_in, names_within, settle, unshadow, with_inner
@@ -146,12 +145,11 @@ class _Emitter:
         nodes.extend(self._nodes())
         g.node.extend(nodes)
         made = {o for n in nodes for o in n.output}
-        symbols = {d for key in graph.inputs for d in graph.type(key).shape or () if isinstance(d, str)}
         types = {self.names[key]: graph.type(key) for key in used}
         g.value_info.extend(
             i
             for i in model.proto.graph.value_info
-            if i.name in made and not contradicts(value_type(i.type), types.get(i.name, UNKNOWN), symbols)
+            if i.name in made and not contradicts(value_type(i.type), types.get(i.name, UNKNOWN), graph.symbols)
         )
         g.value_info.extend(self._scaled({i.name for i in (*g.value_info, *g.output)}))
         self._import_domains(proto, nodes)
@@ -184,7 +182,7 @@ class _Emitter:
         stack = list(graph.output_keys)
         for node in graph.nodes.values():
             idle = not any(key is not None and (graph.users[key] or key in graph.output_keys) for key in node.outputs)
-            if acts(node) or (idle and not graph.is_lazy(node)):  # what the original computes for nothing stays
+            if node.acts or (idle and not graph.is_lazy(node)):  # what the original computes for nothing stays
                 self._need(node, stack, used)
         while stack:
             key = stack.pop()
@@ -255,7 +253,7 @@ class _Emitter:
                 self.extra.append((self.names[key], name))
         known = {*self.names.values(), *(name for name, _ in graph.outputs)}
         for node in graph.in_order():
-            for read, name in zip(node.inputs[len(node.operands) :], node.captures, strict=True):
+            for name, read in node.outer.items():
                 if read is not None and name not in known and renamed(read, name, constant=True):
                     known.add(name)
 
@@ -274,8 +272,7 @@ class _Emitter:
         for node in graph.in_order():
             if node.id not in self.needed:
                 continue
-            operands = len(node.operands)
-            for key, name in zip(node.inputs[operands:], node.captures, strict=True):
+            for name, key in node.outer.items():
                 # A body reads an outer value by name; when a rewrite put another value there, the name must live on.
                 if key is not None and self.names[key] != name and name not in emitted_names:
                     emitted_names.add(name)
@@ -292,14 +289,18 @@ class _Emitter:
         its blocked layout.
         """
         graph = self.graph
-        symbols = {d for key in graph.inputs for d in graph.type(key).shape or () if isinstance(d, str)}
         for node in graph.in_order():
             key = node.outputs[0] if node.id in self.needed and node.op in SCALING and not node.domain else None
             if key is None or key in self.folded or self.names[key] in declared:
                 continue
             type = graph.type(key)
             shape = type.shape or ()
-            if type.dtype and not type.static and shape and all(isinstance(d, int) or d in symbols for d in shape):
+            if (
+                type.dtype
+                and not type.static
+                and shape
+                and all(isinstance(d, int) or d in graph.symbols for d in shape)
+            ):
                 yield helper.make_value_info(self.names[key], type_proto(type))
 
     def _node(self, node: Node) -> NodeProto:

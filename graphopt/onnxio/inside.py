@@ -97,13 +97,12 @@ class Body:
     def _exchanged(self, graph: Graph, source: NodeProto) -> tuple[Graph, Delta]:
         """The graph around it with another form of its owner."""
         owner = self.owner
-        outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
         read = captured(source)
-        captures = tuple(name for name in owner.captures if name in read)
+        outer = {name: key for name, key in owner.outer.items() if name in read}
         attributes = {a.name: attribute_of(a) for a in source.attribute}
-        inputs = (*owner.operands, *(outer[name] for name in captures))
+        inputs = (*owner.operands, *outer.values())
         edit = Edit(graph)
-        edit.exchange(owner, owner.but(attributes=attributes, inputs=inputs, captures=captures, source=source))
+        edit.exchange(owner, owner.but(attributes=attributes, inputs=inputs, captures=tuple(outer), source=source))
         return edit.commit()
 
 
@@ -130,9 +129,9 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
         if info.type.HasField("tensor_type"):
             info.type.tensor_type.ClearField("shape")
     first, free = _first_turn(graph, owner), free_names(body)
-    for outer, key in zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True):
-        if outer in free and key is not None:
-            proto.graph.input.add(name=outer).type.CopyFrom(type_proto(graph.type(key)))
+    for captured_name, key in owner.outer.items():
+        if captured_name in free and key is not None:
+            proto.graph.input.add(name=captured_name).type.CopyFrom(type_proto(graph.type(key)))
     try:
         model = _with_shapes(proto, *(first if len(first[0]) == len(body.input) else ([], range(0), 0)))
     except ModelError:
@@ -143,8 +142,7 @@ def open_body(graph: Graph, path: Path, taken: set[str]) -> Body | None:
 
 def _informed(inner: Graph, graph: Graph, owner: Node) -> Graph:
     """The graph of a body that knows of what it captures what the graph around it does: the weights, and elements of small values."""
-    outer = dict(zip(owner.captures, owner.inputs[len(owner.operands) :], strict=True))
-    values = dict[int, Value]()
+    outer, values = owner.outer, dict[int, Value]()
     for key in inner.inputs:
         around = graph.values.get(outer.get(inner.values[key].name) or 0)
         if around is not None and around.tensor is not None:
