@@ -20,7 +20,7 @@ from graphopt.ir.content import Content, shape
 from graphopt.ir.doubts import believed, read
 from graphopt.ir.graph import Opaque, Tensor
 from graphopt.ir.memo import Memo
-from graphopt.ir.schema import DTYPE_OF, allowed, deadly
+from graphopt.ir.schema import DTYPE_OF, allowed, deadly, parameter_at
 from graphopt.ir.types import DTYPE_NAMES, DTYPES, NAMELESS, UNKNOWN, Dim, ValueType, dim_name, known
 
 _memo: Memo[Any, tuple[ValueType, ...]] = Memo()
@@ -138,18 +138,16 @@ def parameters(
     except onnx.defs.SchemaError:
         return None
 
-    def formal(declared: Sequence[Any], n: int) -> tuple[Parameter, ...]:
-        found: list[Parameter] = []
-        for i in range(n):
-            one = declared[min(i, len(declared) - 1)] if declared else None
-            if one is None or (i >= len(declared) and one.option != onnx.defs.OpSchema.FormalParameterOption.Variadic):
-                found.append(Parameter("", frozenset()))
-                continue
-            dtypes = frozenset(DTYPE_OF[t] for t in allowed(schema, one) if t in DTYPE_OF)
-            found.append(Parameter(one.type_str if one.is_homogeneous else "", dtypes))
-        return tuple(found)
+    def told(one: Any | None) -> Parameter:
+        if one is None:
+            return Parameter("", frozenset())
+        dtypes = frozenset(DTYPE_OF[t] for t in allowed(schema, one) if t in DTYPE_OF)
+        return Parameter(one.type_str if one.is_homogeneous else "", dtypes)
 
-    return formal(schema.inputs, n_inputs), formal(schema.outputs, n_outputs)
+    return (
+        tuple(told(parameter_at(schema.inputs, i)) for i in range(n_inputs)),
+        tuple(told(parameter_at(schema.outputs, i)) for i in range(n_outputs)),
+    )
 
 
 def infer(

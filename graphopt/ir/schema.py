@@ -45,10 +45,14 @@ def schema_default(op: str, domain: str, attribute: str, version: int) -> Any | 
 
 def formal(schema: Any, i: int) -> Any | None:
     """The formal input that operand ``i`` stands for; ``None`` for one too many."""
-    inputs = schema.inputs
-    if i < len(inputs):
-        return inputs[i]
-    last = inputs[-1] if inputs else None
+    return parameter_at(schema.inputs, i)
+
+
+def parameter_at(declared: Sequence[Any], i: int) -> Any | None:
+    """The formal input or output at a place, of which the last may stand for many; ``None`` beyond."""
+    if i < len(declared):
+        return declared[i]
+    last = declared[-1] if declared else None
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     return last if last is not None and last.option == variadic else None
 

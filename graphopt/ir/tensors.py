@@ -113,7 +113,7 @@ class InModel(_Typed):
 
     def tobytes(self) -> bytes:
         """See :class:`Constant`."""
-        return self.proto.raw_data if self.proto.HasField("raw_data") else _packed(self.numpy(), self.dtype)
+        return self.proto.raw_data if self.proto.HasField("raw_data") else packed(self.numpy(), self.dtype)
 
 
 _maps: WeakValueDictionary[tuple[Path, Stamp], mmap.mmap] = WeakValueDictionary()
@@ -188,7 +188,7 @@ class InMemory(_Typed):
 
     def tobytes(self) -> bytes:
         """See :class:`Constant`."""
-        return _packed(self._array, self.dtype)
+        return packed(self._array, self.dtype)
 
 
 def files_of(tensors: Iterable[Constant]) -> set[tuple[Path, Stamp]]:
@@ -229,7 +229,8 @@ def to_tensor_proto(constant: Constant, name: str) -> TensorProto:
     return proto
 
 
-def _packed(array: Array, dtype: int) -> bytes:
+def packed(array: Array, dtype: int) -> bytes:
+    """The bytes of elements of a ``TensorProto.DataType``; those of 2 or 4 bits lie together, low bits first."""
     bits = BITS[DTYPE_NAMES[dtype]]
     if bits >= 8:
         return array.tobytes()
@@ -237,10 +238,10 @@ def _packed(array: Array, dtype: int) -> bytes:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
     padded = np.zeros(-(-flat.size // each) * each, np.uint8)
     padded[: flat.size] = flat
-    packed = np.zeros(padded.size // each, np.uint8)
+    made = np.zeros(padded.size // each, np.uint8)
     for place in range(each):
-        packed |= padded[place::each] << (place * bits)
-    return packed.tobytes()
+        made |= padded[place::each] << (place * bits)
+    return made.tobytes()
 
 
 def _unpacked(content: Array, dtype: int, shape: tuple[int, ...]) -> Array:

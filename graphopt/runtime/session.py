@@ -359,6 +359,8 @@ def _prepare(model: LoadableModel) -> tuple[bytes, dict[str, onnxruntime.OrtValu
         return model.proto, {}
     import onnx
 
+    from graphopt.ir.tensors import packed
+
     proto = onnx.load_model_from_string(model.proto)
     placeholders = {
         tensor.name: tensor for tensor in proto.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -380,7 +382,8 @@ def _prepare(model: LoadableModel) -> tuple[bytes, dict[str, onnxruntime.OrtValu
         if kind.name == "str":
             tensor.string_data.extend(text.encode() if isinstance(text, str) else text for text in array.ravel())
         else:
-            tensor.raw_data = pack(array, kind.bits).tobytes()
+            # Raw bytes are packed already.
+            tensor.raw_data = array.tobytes() if array.dtype == np.uint8 else packed(array, tensor.data_type)
     return (proto.SerializeToString() if inlined else model.proto), values
 
 
@@ -400,18 +403,6 @@ def fold(model: bytes, feeds: Mapping[str, Array]) -> list[Array]:
             return session.run(feeds)
     except GraphoptError as error:
         raise KernelError(str(error)) from error
-
-
-def pack(array: Array, bits: int) -> Array:
-    """Pack elements of 2 or 4 bits into bytes, low bits first; bytes (raw ``uint8``) are taken as packed already."""
-    if array.dtype == np.uint8:
-        return array.ravel()
-    per_byte = 8 // bits
-    codes = array.ravel().view(np.uint8) & ((1 << bits) - 1)
-    codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)]).reshape(-1, per_byte)
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    packed: Array = np.bitwise_or.reduce(codes << shifts, axis=1).astype(np.uint8)
-    return packed
 
 
 _KINDS = {"tensor": "tensor", "seq": "sequence", "optional": "optional", "map": "map", "sparse_tensor": "sparse"}
