@@ -22,6 +22,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphopt.config import provider_name
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def fingerprint(config: SessionConfig) -> Environment:
     """
     from graphopt.runtime import providers
 
-    provider = providers.short_name(providers.full_name(config.provider))
+    provider = provider_name(providers.full_name(config.provider))
     cpu = provider == "cpu"
     return Environment(
         cpu=cpu_model(),
@@ -145,7 +146,7 @@ def device_name(provider: str, options: Mapping[str, str]) -> str:
     from graphopt.runtime.ort import onnxruntime
 
     for device in onnxruntime.get_ep_devices() if hasattr(onnxruntime, "get_ep_devices") else ():
-        if providers.short_name(device.ep_name) == provider:
+        if provider_name(device.ep_name) == provider:
             return f"{device.device.vendor} {device.device.metadata.get('Description', '')}".strip()
     return ""
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphopt.config import provider_name
 from graphopt.errors import UsageError
 from graphopt.runtime import providers
 
@@ -44,14 +45,14 @@ def assigned(session: Any, provider: str) -> tuple[dict[str, int], dict[str, int
     Raises:
         UsageError: The runtime is too old to tell.
     """
-    short = providers.short_name(provider)
+    short = provider_name(provider)
     if not hasattr(session, "get_provider_graph_assignment_info"):
         package = providers.traits(provider).package or "onnxruntime"
         raise UsageError("this onnxruntime does not tell where nodes run", f"install {package} 1.24 or newer")
     nodes: Counter[str] = Counter()
     elsewhere: Counter[str] = Counter()
     for part in session.get_provider_graph_assignment_info():
-        owner = providers.short_name(part.ep_name)
+        owner = provider_name(part.ep_name)
         for node in part.get_nodes():
             nodes[owner] += 1
             if owner != short:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt import scratch
+from graphopt.config import provider_name
 from graphopt.errors import SessionError, UsageError
-from graphopt.runtime import providers
 from graphopt.runtime.session import Model, Session, SessionConfig
 
 
@@ -149,7 +149,7 @@ def _kernels(events: list[dict[str, Any]], runs: int) -> list[KernelTime]:
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(suffix):
             args = event["args"]
-            key = (event["name"].removesuffix(suffix), args["op_name"], providers.short_name(args["provider"]))
+            key = (event["name"].removesuffix(suffix), args["op_name"], provider_name(args["provider"]))
             times[key].append(event["dur"] / 1e3)
     kernels = []
     for (name, op_type, provider), values in times.items():

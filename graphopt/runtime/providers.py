@@ -78,11 +78,6 @@ _BEST_FIRST = ("NPU", "GPU", "CPU")
 _registering = threading.Lock()
 
 
-def short_name(provider: str) -> str:
-    """The short name of a provider; a full name without one is returned unchanged."""
-    return provider_name(provider)
-
-
 def full_name(provider: str) -> str:
     """The runtime's name of a provider, whether or not it is installed.
 
@@ -122,7 +117,7 @@ def available() -> list[str]:
     for name in TRAITS:
         with contextlib.suppress(SessionError):  # a plug-in that does not load is not there
             _register(name)
-    return [short_name(name) for name in onnxruntime.get_available_providers()]
+    return [provider_name(name) for name in onnxruntime.get_available_providers()]
 
 
 def require(provider: str) -> str:
@@ -139,7 +134,7 @@ def require(provider: str) -> str:
     from graphopt.runtime.ort import onnxruntime
 
     full = full_name(provider)
-    short = short_name(full)
+    short = provider_name(full)
     _register(short)
     if full in onnxruntime.get_available_providers():
         return full
@@ -200,7 +195,7 @@ def did_not_start(provider: str, reason: str) -> SessionError:
         provider: Its full name.
         reason: What the runtime's log says of it, or nothing.
     """
-    text = f"provider {short_name(provider)} does not start, and the runtime would use the CPU instead"
+    text = f"provider {provider_name(provider)} does not start, and the runtime would use the CPU instead"
     needs = traits(provider).needs
     hint = f"it needs {needs}" if needs else "check its options and libraries, or choose provider cpu"
     return SessionError(f"{text}: {reason}" if reason else text, hint)
@@ -238,7 +233,7 @@ def _devices(provider: str) -> list[Any]:
         best = [device for device in found if device.device.type.name == kind]
         if best:
             return best
-    raise UsageError(f"provider {short_name(provider)} finds no device on this machine")
+    raise UsageError(f"provider {provider_name(provider)} finds no device on this machine")
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.config import provider_name
 from graphopt.errors import GraphoptError, SessionError, UnknownNameError, UsageError
 from graphopt.files import in_utf8
 from graphopt.ir.kernels import KernelError
@@ -298,7 +299,7 @@ class Session(Closing):
         if self._provider == providers.CPU:
             return {}, {}
         nodes, elsewhere = assigned(self._session, self._provider)
-        short = providers.short_name(self._provider)
+        short = provider_name(self._provider)
         if self.config.required and nodes and short not in nodes:
             raise SessionError(
                 f"provider {short} takes no node of this model: all of it would run on the CPU", "choose provider cpu"

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from graphopt.config import PROVIDERS
+from graphopt.config import PROVIDERS, provider_name
 from graphopt.errors import SessionError, UnknownNameError, UsageError
 from graphopt.runtime import providers
 from graphopt.runtime.session import Session, SessionConfig
@@ -37,7 +37,7 @@ QNN = pytest.mark.skipif(
 @pytest.mark.parametrize(("short", "full"), PROVIDERS.items())
 def test_names(short, full):
     assert providers.full_name(short) == providers.full_name(short.upper()) == providers.full_name(full) == full
-    assert providers.short_name(full) == short
+    assert provider_name(full) == short
     assert full in onnxruntime.get_all_providers()
     assert providers.traits(full) is providers.traits(short) is providers.TRAITS[short]
 
