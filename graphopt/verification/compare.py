@@ -47,6 +47,11 @@ class Difference:
     flips: int = 0
     message: str = ""
 
+    @property
+    def known_rel(self) -> float:
+        """``max_rel``; 0 where the two can't be compared."""
+        return self.max_rel if math.isfinite(self.max_rel) else 0.0
+
     def worse(self, other: Difference) -> Difference:
         """The two together: failed if one failed, with the larger error and the first message."""
         return Difference(

@@ -37,13 +37,13 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.config import provider_name
 from graphopt.errors import SessionError, UsageError
 from graphopt.ir.types import Array
 from graphopt.runtime.feeds import Range
 from graphopt.runtime.given import Given
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
-from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.sizes import Hints
 from graphopt.verification.compare import SAME, Difference, Tolerance, compare
@@ -182,7 +182,7 @@ class Verifier:
             UsageError: An input, range or dimension given is wrong.
         """
         config = config or SessionConfig()
-        provider = short_name(config.provider)
+        provider = provider_name(config.provider)
         if provider not in self._references:
             self._references[provider] = run_original(self._original, config, self._inputs, self._tolerance)
         whole = self._references[provider]
@@ -347,19 +347,17 @@ def _check(before: Reference, after: Sequence[Sequence[Any]]) -> list[OutputChec
 
 
 def _described(config: SessionConfig) -> str:
-    provider = short_name(config.provider)
+    provider = provider_name(config.provider)
     return config.level if provider == "cpu" else f"{provider}, {config.level}"
 
 
 def _widened(tolerance: Tolerance, reference: Any, as_run: Any) -> Tolerance:
     """The tolerance for an output of a provider that makes ``as_run`` of the reference."""
     found = compare(reference, as_run, Tolerance(rtol=0.0))
-    error = found.max_rel if math.isfinite(found.max_rel) else 0.0
-    rtol, flips = tolerance.rtol or 0.0, tolerance.flips
     return replace(
         tolerance,
-        rtol=max(rtol, min(_NEAR * error, MOST)),
-        flips=max(flips, math.ceil(_NEAR * found.flips)),
+        rtol=max(tolerance.rtol or 0.0, min(_NEAR * found.known_rel, MOST)),
+        flips=max(tolerance.flips, math.ceil(_NEAR * found.flips)),
         jump=math.inf if found.flips else tolerance.jump,
     )
 

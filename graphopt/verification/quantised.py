@@ -31,7 +31,7 @@ def unrest(before: Reference, as_run: Sequence[Sequence[Any]]) -> list[Tolerance
     by_inputs = before.stirred or [SAME] * len(by_runtime)
     return [
         Tolerance(
-            rtol=max(_NEAR * _finite(run.max_rel), _finite(moved.max_rel)),
+            rtol=max(_NEAR * run.known_rel, moved.known_rel),
             flips=max(math.ceil(_NEAR * run.flips), moved.flips),
         )
         for run, moved in zip(by_runtime, by_inputs, strict=True)
@@ -41,7 +41,3 @@ def unrest(before: Reference, as_run: Sequence[Sequence[Any]]) -> list[Tolerance
 def exactly(before: Reference) -> Reference:
     """The same, to be agreed with as closely as the types of the outputs can."""
     return replace(before, tolerances=[[Tolerance()] * len(before.names)] * len(before.outputs))
-
-
-def _finite(error: float) -> float:
-    return error if math.isfinite(error) else 0.0

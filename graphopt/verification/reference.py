@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
+from graphopt.config import provider_name
 from graphopt.errors import InputsNeededError, SessionError
 from graphopt.ir.types import Array
 from graphopt.runtime.binding import TensorSpec
@@ -24,7 +25,6 @@ from graphopt.runtime.feeds import Fill, Range, flag_ways, make_feeds, named, sh
 from graphopt.runtime.given import Given
 from graphopt.runtime.guard import Guarded, open_guarded, revive
 from graphopt.runtime.precision import coarsest
-from graphopt.runtime.providers import short_name
 from graphopt.runtime.session import Model, Session, SessionConfig
 from graphopt.runtime.sizes import Hints, Sizes, Symbols, filled, others
 from graphopt.verification.compare import SAME, Difference, Tolerance, compare, default_rtol
@@ -178,7 +178,7 @@ class Reference:
 
 def run_original(original: Model, config: SessionConfig, inputs: Inputs, tolerance: Tolerance) -> Reference:
     """Run the original on the CPU and unoptimised; optimised, or on the provider, where that is the only way to run it."""
-    on_cpu = config if short_name(config.provider) == "cpu" else replace(config, provider="cpu", provider_options={})
+    on_cpu = config if provider_name(config.provider) == "cpu" else replace(config, provider="cpu", provider_options={})
     for each in (replace(on_cpu, level="disabled"), on_cpu):
         if each != config:
             try:
@@ -277,12 +277,11 @@ def _calibrated(tolerance: Tolerance, least: float, gain: float, value: Any, cha
     if tolerance.rtol is not None:
         return tolerance
     dtype = value.dtype.name if isinstance(value, np.ndarray) else "float32"
-    sensitivity = change.max_rel if math.isfinite(change.max_rel) else 0.0
     least = max(least, default_rtol(dtype)) if dtype.startswith(_FLOATS) else least
     size = value.size if isinstance(value, np.ndarray) else 0
     return replace(
         tolerance,
-        rtol=max(least, min(gain * sensitivity, MOST)),
+        rtol=max(least, min(gain * change.known_rel, MOST)),
         flips=min(math.ceil(_GAIN * change.flips), max(_FLIPS * change.flips, math.ceil(MOST * size))),
         jump=_GAIN * change.max_abs,
     )
