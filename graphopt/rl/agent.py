@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from graphopt.runtime import guard
 from graphopt.runtime.session import Session, SessionConfig
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem, State, cheapest
+from graphopt.search.problem import Budget, Outcome, Problem, Report, State, cheapest
 
 ENCODER, RULES, CONTROLLER, MEMORY = "encoder.onnx", "rules.onnx", "controller.onnx", "memory.onnx"
 EPISODES_PER_ROUND = 3
@@ -145,9 +145,7 @@ class Untrained:
         """What plays."""
         return PriorPolicy()
 
-    def run(
-        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
-    ) -> Outcome:
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
         plans = self._played(problem, start, budget)
         self.alone = plans[0].state.cost

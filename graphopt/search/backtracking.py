@@ -24,8 +24,8 @@ from dataclasses import replace
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.search.greedy import Greedy
-from graphopt.search.plans import MAX_DETOUR_STEPS, Candidate, PlanSearch, Report, in_rounds
-from graphopt.search.problem import Budget, Outcome, Problem, State, cheapest
+from graphopt.search.plans import MAX_DETOUR_STEPS, Candidate, PlanSearch, in_rounds
+from graphopt.search.problem import Budget, Outcome, Problem, Report, State, cheapest
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ReducedState
 

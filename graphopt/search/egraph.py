@@ -36,8 +36,8 @@ from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph, Node
 from graphopt.rewrite.sites import Key
 from graphopt.search.extraction import Alternative, Extraction
-from graphopt.search.plans import Candidate, PlanSearch, Report, in_rounds
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State
+from graphopt.search.plans import Candidate, PlanSearch, in_rounds
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, Report, State
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ReducedState
 

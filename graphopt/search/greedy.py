@@ -9,13 +9,13 @@ regions, so at the end all sites are priced again, until nothing more pays.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from graphopt.ir.edit import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, Report, State, Step
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import SiteClasses
 
@@ -28,14 +28,9 @@ class Greedy:
 
     name = "greedy"
 
-    def run(
-        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
-    ) -> Outcome:
+    @collector_paused()
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
-        with collector_paused():
-            return self._run(problem, start, budget, report)
-
-    def _run(self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None) -> Outcome:
         state, steps = start, list[Step]()
         forms, queue = _Forms(), _Queue(problem, budget)
         reason = queue.fill(state, state.sites.fresh)

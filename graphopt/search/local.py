@@ -10,7 +10,7 @@ graph holds. A short backtracking follows where the descent comes close.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from graphopt.ir.edit import RefusedError
@@ -18,7 +18,7 @@ from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Key
 from graphopt.search.backtracking import Backtracking
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State, Step, cheapest
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, Report, State, Step, cheapest
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, SiteClasses
 
@@ -51,9 +51,7 @@ class IteratedLocalSearch:
     def __init__(self, alpha: float = 1.05, seed: int = 0, patience: int = 300, keep: int = 4) -> None:
         self.alpha, self.seed, self.patience, self.keep = alpha, seed, patience, keep
 
-    def run(
-        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
-    ) -> Outcome:
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
         best = _spent(budget, Greedy().run(problem, start, budget.part(0.5), report))
         found = [best]
@@ -67,12 +65,7 @@ class IteratedLocalSearch:
         return replace(best, candidates=budget.spent, seconds=budget.elapsed, stop_reason=reason, others=tuple(others))
 
     def _kicked(
-        self,
-        problem: Problem,
-        best: Outcome,
-        budget: Budget,
-        found: list[Outcome],
-        report: Callable[[State], None] | None,
+        self, problem: Problem, best: Outcome, budget: Budget, found: list[Outcome], report: Report | None
     ) -> str:
         """Kick and descend until the budget or the patience ends; better plans are added to ``found``.
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.plans import MAX_DETOUR_STEPS, Candidate, PlanSearch, Report, in_rounds
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State
+from graphopt.search.plans import MAX_DETOUR_STEPS, Candidate, PlanSearch, in_rounds
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, Report, State
 from graphopt.search.strategies import StrategySpec
 from graphopt.search.symmetry import ReducedState
 

@@ -20,7 +20,7 @@ from graphopt.onnxio.branches import decided
 from graphopt.onnxio.inside import Path, body_paths, open_body
 from graphopt.search.cleaning import Cleaned, normal_form
 from graphopt.search.greedy import Greedy
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step
+from graphopt.search.problem import Budget, Outcome, Problem, Report, State, Step
 from graphopt.search.strategies import StrategySpec
 
 T = TypeVar("T")
@@ -89,9 +89,7 @@ class Cleaner:
 
     name = "none"
 
-    def run(
-        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
-    ) -> Outcome:
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """See :class:`graphopt.search.problem.Strategy`."""
         return Outcome(start, (), 0, budget.elapsed, "nothing was searched")
 

@@ -13,15 +13,13 @@ from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key
-from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, State
+from graphopt.search.problem import NEGLIGIBLE_SHARE, Budget, Outcome, Problem, Report, State
 from graphopt.search.symmetry import ClassRewrite, PlanExpansion, ReducedState, SiteClasses
 
 MAX_DETOUR_STEPS = 6
 """Rewrites that a search makes without coming to a cheaper graph than where they began."""
 _SPARE = 8
 """How many times as many plans are remembered as are to be kept: all of the best may promise what is not saved everywhere."""
-
-Report = Callable[[State], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -285,6 +285,10 @@ def cheapest(found: Iterable[Outcome], keep: int) -> list[Outcome]:
     return sorted(different.values(), key=lambda outcome: outcome.state.cost)[:keep]
 
 
+Report = Callable[[State], None]
+"""Hears of every better state of a search."""
+
+
 class Strategy(Protocol):
     """A way to search.
 
@@ -294,8 +298,6 @@ class Strategy(Protocol):
 
     name: str
 
-    def run(
-        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
-    ) -> Outcome:
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """Search from ``start``; ``report`` hears of every better state. Where there is none the outcome is the start without steps."""
         ...

@@ -31,7 +31,7 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.problem import Budget, Outcome, Problem, State, Strategy
 from graphopt.search.selection import FamilyVerdict, Selection, by_gain, lacking, without
 
-Report = Callable[[str, float | None], None]
+Tell = Callable[[str, float | None], None]
 """Told what is being done and the best ratio measured so far."""
 
 Better = Callable[[int, State], None]
@@ -56,7 +56,7 @@ def select(
     budget: Budget,
     arena: Arena,
     purse: Purse,
-    report: Report | None = None,
+    report: Tell | None = None,
     better: Better | None = None,
 ) -> Selection:
     """Search, measure, correct the prices, and search again while there is something left to spend and something was learned.
@@ -172,7 +172,7 @@ class _Clock:
     cost: CostModel
     purse: Purse
     budget: Budget
-    report: Report
+    report: Tell
     learned: bool = False
     best: float | None = None
     told: dict[tuple[int, int], Paired] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphopt.config import Settings
 from graphopt.registry import STRATEGIES, Registry
-from graphopt.search.problem import Budget, Outcome, Problem, State, Step, Strategy
+from graphopt.search.problem import Budget, Outcome, Problem, Report, State, Step, Strategy
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,7 @@ class Outside:
         with STRATEGIES.blamed(self.name):
             self._strategy = spec.make(settings)
 
-    def run(
-        self, problem: Problem, start: State, budget: Budget, report: Callable[[State], None] | None = None
-    ) -> Outcome:
+    def run(self, problem: Problem, start: State, budget: Budget, report: Report | None = None) -> Outcome:
         """Search from ``start``; ``report`` hears of every better state.
 
         Raises:
