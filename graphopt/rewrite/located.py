@@ -54,32 +54,34 @@ def read_node(node: Any, name: str, wrong: Mistakes, leave: Any = None) -> Any:
     try:
         return _plain(node, name, wrong, leave)
     except RecursionError:
-        at = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+        at = _place(node, name)
         wrong.errors.append(RuleError("nested too deeply", at))
         return {"__where__": at}
+
+
+def _place(node: Any, name: str, behind: int = 0) -> str:
+    return f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1 + behind}"
 
 
 def _plain(node: Any, name: str, wrong: Mistakes, leave: Any = None) -> Any:
     """YAML nodes as dicts, lists and :class:`Text`; ``leave`` names a node to leave out."""
     if node is None or node is leave:
         return None
-    where = f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
     if isinstance(node, yaml.MappingNode):
         out: dict[str, Any] = {}
         for key, value in node.value:
-            at = f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
+            at = _place(key, name)
             if not isinstance(key, yaml.ScalarNode):
                 wrong.errors.append(RuleError("expected plain text as a key", at))
             elif key.value in out:
                 wrong.errors.append(RuleError(f"{key.value!r} is given twice", at))
             else:
                 out[key.value] = _plain(value, name, wrong, leave)
-        out["__where__"] = where
+        out["__where__"] = _place(node, name)
         return out
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, name, wrong, leave) for item in node.value]
-    quoted = node.style in ("'", '"')
-    return Text(node.value, f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1 + quoted}")
+    return Text(node.value, _place(node, name, behind=node.style in ("'", '"')))
 
 
 def check_keys(data: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
