@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from graphopt.prover.evidence import Verdict
-    from graphopt.rewrite.library import Problem
+    from graphopt.rewrite.library import Mistake
     from graphopt.rewrite.schema import Rule
 
 
@@ -84,7 +84,7 @@ def check_rules(
             _tell_unread(screen, problems)
             raise UnknownNameError("rule", name, known)
     unread = [p for p in problems if p.rule not in known and (not p.rule or not rule or p.rule in rule)]
-    faults: dict[str, list[Problem]] = {}
+    faults: dict[str, list[Mistake]] = {}
     for problem in problems:
         if problem.rule in known and (not rule or problem.rule in rule):
             faults.setdefault(problem.rule, []).append(problem)
@@ -127,7 +127,7 @@ def check_rules(
         raise typer.Exit(1)
 
 
-def _tell_unread(screen: Console, problems: Iterable[Problem]) -> None:
+def _tell_unread(screen: Console, problems: Iterable[Mistake]) -> None:
     """What is wrong with files as a whole: a rule that was not found may be in one."""
     for problem in problems:
         if not problem.rule:
@@ -138,14 +138,14 @@ def _tell(screen: Console, text: str, details: str) -> None:
     screen.print(printable(text + (f"\n{details.rstrip()}" if details else "")), soft_wrap=True, markup=False)
 
 
-def _faulty(rule: Rule, faults: Sequence[Problem]) -> Verdict:
+def _faulty(rule: Rule, faults: Sequence[Mistake]) -> Verdict:
     """The verdict on a rule that the linter refused; nothing else is tried on it."""
     from graphopt.prover.evidence import Verdict
 
     return Verdict(rule.id, rule.hash, "failed", "lint", message="; ".join(p.message for p in faults))
 
 
-def _document(found: Sequence[Verdict], unread: Sequence[Problem]) -> dict[str, Any]:
+def _document(found: Sequence[Verdict], unread: Sequence[Mistake]) -> dict[str, Any]:
     rows = [
         {
             "id": v.rule,

@@ -38,7 +38,7 @@ VERDICTS = ("proved", "attacked")
 
 
 @dataclass(frozen=True)
-class Problem:
+class Mistake:
     """A mistake that the linter found.
 
     Attributes:
@@ -54,7 +54,7 @@ class Problem:
     details: str = ""
 
     @classmethod
-    def of(cls, error: RuleError) -> Problem:
+    def of(cls, error: RuleError) -> Mistake:
         """What a reader complained about."""
         message = str(error).removeprefix(f"{error.where}: ")
         return cls(error.rule, error.where, message + (f" ({error.hint})" if error.hint else ""))
@@ -346,21 +346,21 @@ def _unproved(rules: Sequence[Rule]) -> Iterator[RuleError]:
         yield RuleError(f"{what} present text", found[0].where_at, f"run: graphopt rules check {file} --update")
 
 
-def lint(paths: Sequence[Path] = ()) -> list[Problem]:
+def lint(paths: Sequence[Path] = ()) -> list[Mistake]:
     """Everything that is wrong with some rule files, examples included (their numbers are compared elsewhere)."""
-    problems: list[Problem] = []
+    problems: list[Mistake] = []
     seen: dict[str, str] = {}
     for file in rule_files(paths):
         rules, errors = read_file(file)
-        problems += map(Problem.of, errors)
+        problems += map(Mistake.of, errors)
         for rule in rules:
             if rule.id in seen:
-                problems.append(Problem(rule.id, rule.where_at, f"the id is taken, at {seen[rule.id]}"))
+                problems.append(Mistake(rule.id, rule.where_at, f"the id is taken, at {seen[rule.id]}"))
             seen[rule.id] = rule.where_at
             try:
-                problems += [Problem(rule.id, rule.where_at, message) for message in lint_rule(rule)]
+                problems += [Mistake(rule.id, rule.where_at, message) for message in lint_rule(rule)]
             except Exception as error:  # a mistake of ours; the other rules are looked at nevertheless
-                problems.append(Problem(rule.id, rule.where_at, unexpected(error), traceback.format_exc()))
+                problems.append(Mistake(rule.id, rule.where_at, unexpected(error), traceback.format_exc()))
     return problems
 
 

@@ -18,7 +18,6 @@ CLASSES = {
     "Operand": 2,
     "Operator": 2,
     "Plan": 3,
-    "Problem": 2,
     "Step": 3,
     "Table": 2,
     "Tensor": 2,
