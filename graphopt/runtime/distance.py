@@ -92,8 +92,7 @@ def _of(threads: int) -> Distance | None:
     nodes = [helper.make_node("Transpose", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [_SIZE, _SIZE]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "distance", ends[:1], ends[1:])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model, feeds = LoadableModel(proto.SerializeToString()), {"x": np.ones((_SIZE, _SIZE), np.float32)}
+    model, feeds = LoadableModel.probe(graph), {"x": np.ones((_SIZE, _SIZE), np.float32)}
     try:
         one, several = (
             Session(model, spinning(SessionConfig(threads=each, level="disabled"), SPIN_S)).prepare(feeds)

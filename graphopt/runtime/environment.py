@@ -217,8 +217,7 @@ def default_threads() -> int:
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "probe", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    found = workers(LoadableModel(model.SerializeToString()), {"x": np.ones(1, np.float32)})
+    found = workers(LoadableModel.probe(graph), {"x": np.ones(1, np.float32)})
     return usable_cores() if found is None else 1 + found
 
 
@@ -300,8 +299,7 @@ def _is_blocked(channels: int) -> bool:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
         [weight],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return any(op.startswith("com.microsoft.nchwc") for op in optimised_ops(LoadableModel(model.SerializeToString())))
+    return any(op.startswith("com.microsoft.nchwc") for op in optimised_ops(LoadableModel.probe(graph)))
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
 from graphopt.runtime.ort import onnxruntime
 from graphopt.runtime.placement import Placement, assigned
 from graphopt.scratch import Closing
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
 _binding = onnxruntime.capi.onnxruntime_pybind11_state
 _LEVELS = {
@@ -76,6 +79,14 @@ class LoadableModel:
     proto: bytes
     tensors: Mapping[str, Array] = field(default_factory=dict)
     base_dir: Path | None = None
+
+    @classmethod
+    def probe(cls, graph: GraphProto) -> LoadableModel:
+        """A few standard operators that tell something of the machine, in a form that every supported runtime reads."""
+        from onnx import helper
+
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return cls(model.SerializeToString())
 
 
 Model = LoadableModel | Path

@@ -71,9 +71,8 @@ def _trouble(provider: str) -> str:
     weight = numpy_helper.from_array(np.ones((8, 8, 3, 3), np.float32), "w")
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, n, n]) for name, n in (("x", 10), ("y", 8))]
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "survey", values[:1], values[1:], [weight])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     try:
-        with Session(LoadableModel(model.SerializeToString()), SessionConfig(provider)) as session:
+        with Session(LoadableModel.probe(graph), SessionConfig(provider)) as session:
             session.run({"x": np.ones((1, 8, 10, 10), np.float32)})
     except GraphoptError as error:
         return f"{error} ({error.hint})" if error.hint else str(error)
