@@ -28,9 +28,7 @@ from graphopt.ir.types import BITS, BY_NAME, DTYPES, NUMPY_NAMES, UNKNOWN, Array
 SMALL = 1 << 16  # bytes; constants up to this size may be read by any of a rule's conditions
 READABLE = 1 << 23  # bytes; up to this size min_of and its like look at a constant, so it is known by its whole content
 _BATCH = 1 << 26  # bytes of results of one session
-_INLINE = (
-    1 << 10
-)  # bytes; what is larger is read where it lies, and what is smaller some kernels want to know beforehand
+_INLINE = 1 << 10  # bytes; what is larger is read where it lies, what is smaller some kernels want to know beforehand
 
 
 class NotConstantError(Exception):

@@ -365,10 +365,8 @@ class _Compiler:
     def _remembered(self, node: ast.AST, run: Compiled) -> Compiled:
         """A loop over numbers alone is run once for what it reads: the matrices of Winograd are the same at every place."""
         read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        if (
-            not {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-            <= ARITHMETIC
-        ):
+        called = {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        if not called <= ARITHMETIC:
             return run
         names = sorted(read & self.names)
         known: dict[bytes, Any] = {}
