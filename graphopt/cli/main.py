@@ -45,7 +45,6 @@ EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 app = typer.Typer(
     name="graphopt",
-    help="Rewrite an ONNX model until ONNX Runtime runs it faster, and prove it.",
     epilog="Exit codes: 0 done, 1 failure, 2 wrong usage, 3 outputs differ, 4 too slow, 130 aborted.",
     no_args_is_help=True,
     # Plain help: it fits 80 columns, pipes into a pager, and needs no import of rich.
