@@ -189,6 +189,23 @@ def test_shapes_are_followed_through_where_equal_and_range():
     np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
 
 
+def test_a_padding_that_is_empty_goes_from_a_concat():
+    """A head that fills its rows up to a length that they have already, for an open batch: the length is computed, and so is no constant."""
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Gather", ["s", "first"], ["batch"], axis=0),
+        node("Concat", ["batch", "nothing", "one"], ["dims"], axis=0), node("ConstantOfShape", ["dims"], ["padding"]),
+        node("Mul", ["padding", "low"], ["low_padding"]), node("Concat", ["x", "low_padding"], ["y"], axis=1),
+    ]  # fmt: skip
+    numbers = {"first": [0], "nothing": [0], "one": [1]}
+    weights = [weight("low", np.float32(-1e9)), *(weight(k, np.array(v, np.int64)) for k, v in numbers.items())]
+    proto = model(nodes, [("x", F, ["N", 5, 1])], [("y", F, None)], weights)
+    loaded, graph, _ = cleaned(proto)
+    assert operators(graph) == []
+    made = to_proto(emit(loaded, graph, max_bytes=10**6))
+    feeds = {"x": np.ones((3, 5, 1), np.float32)}
+    np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
+
+
 def test_a_choice_by_sizes_that_is_known_is_none():
     """Torch's Expand to the sizes of a tensor, of which -1 would mean to leave one: a size that is open is no -1 either."""
     nodes = [
