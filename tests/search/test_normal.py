@@ -132,8 +132,8 @@ def problem(library: Library = LIBRARY) -> Problem:
 def test_what_changes_nothing_goes():
     proto = noisy(60)
     loaded, graph, steps = cleaned(proto)
-    assert operators(graph) == sorted(["Relu", "Tanh"] * 60 + ["Transpose"] * 120)
-    assert len(steps) == 4 * 60 and problems(graph) == []
+    assert operators(graph) == sorted(["Relu", "Tanh"] * 60)  # no Transpose is left
+    assert len(steps) == 5 * 60 and problems(graph) == []
     feeds = {"x": np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)}
     made = to_proto(emit(loaded, graph, max_bytes=10**6))
     np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
@@ -204,6 +204,25 @@ def test_a_padding_that_is_empty_goes_from_a_concat():
     made = to_proto(emit(loaded, graph, max_bytes=10**6))
     feeds = {"x": np.ones((3, 5, 1), np.float32)}
     np.testing.assert_array_equal(run(made, feeds)[0], run(proto, feeds)[0])
+
+
+def test_channels_that_come_last_for_a_bias_and_an_activation_stay_where_they_are():
+    """Keras adds the bias of a convolution where the channels are last, and goes back for the next one."""
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]), node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]), node("Add", ["t", "b"], ["a"]),
+        node("Relu", ["a"], ["r"]), node("Transpose", ["r"], ["n"], perm=[0, 3, 1, 2]), node("Conv", ["n", "w"], ["y"]),
+    ]  # fmt: skip
+    draw = np.random.default_rng(0)
+    weights = [
+        weight("w", draw.standard_normal((3, 3, 1, 1)).astype(np.float32)),
+        weight("b", draw.standard_normal(3).astype(np.float32)),
+    ]
+    proto = model(nodes, [("x", F, ["N", 3, 4, 5])], [("y", F, None)], weights)
+    loaded, graph, _ = cleaned(proto)
+    assert "Transpose" not in operators(graph)
+    made = to_proto(emit(loaded, graph, max_bytes=10**6))
+    feeds = {"x": draw.standard_normal((2, 3, 4, 5)).astype(np.float32)}
+    np.testing.assert_allclose(run(made, feeds)[0], run(proto, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_choice_by_sizes_that_is_known_is_none():
