@@ -20,6 +20,7 @@ from graphopt.prover.attributes import axes_in, given, operator_of, opset_of, si
 from graphopt.prover.cases import Case, Place, operands, places, put, size_of
 from graphopt.prover.contents import LEVELS, edges_apart, halved, read_alone, reshaped, retyped, squared, uneven
 from graphopt.prover.fitted import fitted
+from graphopt.prover.jointly import jointly
 from graphopt.prover.rearranged import LEAST, given_to, lists, rearranged
 from graphopt.prover.schemas import OPSETS, TYPES, dtypes_of, first_with, readers, spoken
 from graphopt.prover.tied import tied
@@ -63,6 +64,7 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from rearranged(vary, case)
     yield from _itemised(vary, case)
     yield from _numbered(vary, case)
+    yield from jointly(vary, case)
     yield from alternatives(vary, case, _typed(vary, case))
 
 

@@ -387,8 +387,14 @@ def fitting(others: Sequence[Operand], dtypes: Sequence[str]) -> Iterator[Operan
         others: The operands that are there.
         dtypes: That it may have, common ones first.
     """
+    # Zero points have each the type of what they are of, which may be two.
+    found = list(dict.fromkeys(o.dtype for o in others if o.dtype in dtypes)) or [next(iter(dtypes), "f32")]
     others = [o for o in others if o.dtype in FLOATS] or others
-    dtype = next((o.dtype for o in others if o.dtype in dtypes), None) or next(iter(dtypes), "f32")
+    for dtype in found:
+        yield from _of_type(others, dtype)
+
+
+def _of_type(others: Sequence[Operand], dtype: str) -> Iterator[Operand]:
     sizes = sorted({d for o in others for d in o.dims if isinstance(d, int)})
     shapes: dict[tuple[Any, ...], None] = dict.fromkeys([(), (1,), *((d,) for d in sizes)])
     shapes |= dict.fromkeys(o.dims for o in others)
@@ -402,7 +408,9 @@ def fitting(others: Sequence[Operand], dtypes: Sequence[str]) -> Iterator[Operan
     if dtype in FLOATS:
         yield from (Operand(dtype, (), True, n) for n in (0.0, -1.0, 0.5, 6.0))
         return
+    ends: Any = np.iinfo(NUMPY_NAMES[dtype]) if dtype in LEVELS else None
     numbers: tuple[Any, ...] = (True, False) if dtype == "bool" else (0, 1, -1, 2)
+    numbers += (int(ends.min), int(ends.max)) if ends else ()
     yield from (Operand(dtype, (), True, n) for n in numbers)
     yield from (Operand(dtype, (1,), True, [n]) for n in numbers)
     if dtype != "bool":

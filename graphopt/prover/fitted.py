@@ -29,7 +29,7 @@ _RECURRENT = frozenset({"RNN", "GRU", "LSTM"})
 _BY_DIRECTION = (1, 2, 3, 5, 6, 7)
 """Operands of a recurrent network whose first dimension counts its directions: weights, biases, states and peepholes, not lengths."""
 _ITEMS = ("activations", "activation_alpha", "activation_beta")
-_COERCED = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+COERCED = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 """Operators that took an image of two dimensions once: what stood from the axis on was one."""
 _NORMALISED = frozenset({"LayerNormalization", "RMSNormalization"})
 _NUMBERED = (("LeakyRelu", [0.3]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [-0.5, 0.5]))
@@ -278,7 +278,7 @@ def _along(vary: Variation, case: Case) -> Iterator[Case]:
     variables = [v for a, v, _ in vary.captured if a == "axis" and isinstance(case.get(v), int | None)]
     rests = [rest for rest, _ in vary.rests if "axis" in (case.get(rest) or {})]
     lines = (*vary.rule.match, *vary.rule.replace)
-    coerced = any(op in _COERCED for line in lines for _, op in line.ops)
+    coerced = any(op in COERCED for line in lines for _, op in line.ops)
     rank = max((len(o.dims) for o in operands(case)), default=0)
     if not (variables or rests or coerced):
         return

@@ -90,7 +90,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
 
 
-def _kernels(rule: Rule, case: Case) -> Iterator[tuple[Line, str | None, list[int]]]:
+def kernels(rule: Rule, case: Case) -> Iterator[tuple[Line, str | None, list[int]]]:
     """The convolutions and pools of a pattern: the operand that holds the weights, and the sides of the window."""
     for line in rule.match:
         if _CONVOLUTIONS & {*line.ops} and len(line.operands) > 1:
@@ -103,10 +103,10 @@ def _kernels(rule: Rule, case: Case) -> Iterator[tuple[Line, str | None, list[in
 
 def _oblong(rule: Rule, case: Case) -> Iterator[Case]:
     """One side of all windows is longer or shorter: of a square window a rule may ask one side for what both should have."""
-    most = max((len(sides) for _, _, sides in _kernels(rule, case)), default=0)
+    most = max((len(sides) for _, _, sides in kernels(rule, case)), default=0)
     for side, more in ((side, more) for side in range(most) if most > 1 for more in (-1, 1)):
         made = case
-        for line, weight, sides in _kernels(rule, case):
+        for line, weight, sides in kernels(rule, case):
             made = _windowed(made, line, weight, [max(1, n + more) if i == side else n for i, n in enumerate(sides)])
         if made != case:
             yield made
@@ -129,10 +129,10 @@ def _windowed(case: Case, line: Line, weight: str | None, window: list[int]) -> 
 
 def _sided(rule: Rule, case: Case) -> Iterator[Case]:
     """Windows along one side of an image alone, with zeros before it or behind it along that side: the others have none, and no need of any."""
-    most = max((len(sides) for _, _, sides in _kernels(rule, case)), default=0)
+    most = max((len(sides) for _, _, sides in kernels(rule, case)), default=0)
     for side, end in ((side, end) for side in range(most) if most > 1 for end in (0, 1)):
         made = case
-        for line, weight, sides in _kernels(rule, case):
+        for line, weight, sides in kernels(rule, case):
             n = len(sides)
             made = _windowed(made, line, weight, [2 if i == side else 1 for i in range(n)])
             made = told(made, line, {"pads": [int(i == side + end * n) for i in range(2 * n)]}) or made
@@ -142,7 +142,7 @@ def _sided(rule: Rule, case: Case) -> Iterator[Case]:
 
 def _moved(rule: Rule, case: Case) -> Iterator[Case]:
     """As many zeros around an image, all of them before it or behind it, along one side or all: sizes do not tell them apart."""
-    padded = [(line, pads) for line, _, _ in _kernels(rule, case) if (pads := _said(line, case, "pads"))]
+    padded = [(line, pads) for line, _, _ in kernels(rule, case) if (pads := _said(line, case, "pads"))]
     most = max((len(pads) // 2 for _, pads in padded), default=0)
     for sides in (range(most), *((side,) for side in range(most) if most > 1)):
         for before in (False, True):
@@ -159,7 +159,7 @@ def _moved(rule: Rule, case: Case) -> Iterator[Case]:
 
 def _shaped(rule: Rule, case: Case) -> Iterator[Case]:
     """Transposed convolutions that are told the size of the result, from which the runtime computes the pads, whatever is given."""
-    for line, weight, sides in _kernels(rule, case):
+    for line, weight, sides in kernels(rule, case):
         # What comes before it mostly leaves an image as large as it was.
         image = max((o for p, o in places(case) if p[0] != weight), key=lambda o: len(o.dims), default=None)
         if ("", "ConvTranspose") not in line.ops or image is None:
@@ -236,7 +236,7 @@ def _same(rule: Rule, case: Case) -> Iterator[Case]:
 
 def _strided(rule: Rule, case: Case) -> Iterator[Case]:
     """Zeros around an image that make up for a stride of two: the result is as large as the image, and is something else."""
-    for line, weight, sides in _kernels(rule, case):
+    for line, weight, sides in kernels(rule, case):
         image = max((o for p, o in places(case) if p[0] != weight), key=lambda o: len(o.dims), default=None)
         if image is None or ("", "ConvTranspose") in line.ops or len(image.dims) != len(sides) + 2:
             continue

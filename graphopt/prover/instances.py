@@ -18,6 +18,7 @@ from graphopt.ir.edit import RefusedError
 from graphopt.prover.cases import Case, Instance, attempt, operands, parse_case, size_of
 from graphopt.prover.contents import each_hidden, edges, hidden, named, sizes_behind
 from graphopt.prover.coupled import coupled
+from graphopt.prover.jointly import lengthened
 from graphopt.prover.variation import Variation
 from graphopt.rewrite.schema import Rule
 
@@ -122,7 +123,7 @@ def _cases(
     yield from rejects
     rng = vary.rng
     ends = edges if many else lambda rule, example: ()
-    together = [reversed([*coupled(vary.rule, e, rng), *ends(vary.rule, e)]) for e in accepts]
+    together = [reversed([*coupled(vary.rule, e, rng), *ends(vary.rule, e), *lengthened(vary, e)]) for e in accepts]
     turns = itertools.zip_longest(*together, *map(vary.valued, accepts), *map(vary.freed, accepts))
     joint = [case for turn in turns for case in turn if case is not None][::-1]
     single = [vary.singles(case) for case in accepts]
