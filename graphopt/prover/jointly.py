@@ -9,15 +9,16 @@ sizes are not known.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from graphopt.ir.types import FLOATS, NUMPY_NAMES
 from graphopt.prover.attributes import axes_in, orders_in
-from graphopt.prover.cases import Case, Place, held, operands, places, put
+from graphopt.prover.cases import Case, Place, held, operands, places, put, size_of
 from graphopt.prover.contents import LEVELS, SYMBOLS, hidden, read_alone, reshaped, squared
 from graphopt.prover.fitted import COERCED
 from graphopt.prover.images import kernels
@@ -50,6 +51,10 @@ def jointly(vary: Variation, case: Case) -> Iterator[Case]:
     yield from _of_more_axes(vary, case)
     yield from _put_elsewhere(vary, case)
     yield from _where_sizes_hide(vary, case)
+    yield from _of_more_repeats(vary, case)
+    yield from _in_blocks(vary, case)
+    yield from _scaled_alike(case)
+    yield from _of_more_places(vary, case)
 
 
 def lengthened(vary: Variation, case: Case) -> Iterator[Case]:
@@ -89,6 +94,14 @@ def _as_vectors(vary: Variation, case: Case) -> Iterator[Case]:
         for more, other in _partners(a, b):
             for data in ([b.data, other], [other, b.data]):
                 yield _vector(_vector(base, one, a, [a.data, more]), two, b, data)
+    # What a sum or a product of several says, all of them double, or their squares, say as well, one the other way round.
+    for group, power in itertools.product((g for g in groups if len(g) > 2), (False, True)):
+        rising = [(p, o, [o.data, o.data**2 if power else 2 * o.data]) for p, o in group]
+        for turned, _, _ in rising if all(o.dtype in FLOATS for _, o in group) else ():
+            made = base
+            for place, operand, data in rising:
+                made = _vector(made, place, operand, data[::-1] if place == turned else data)
+            yield made
     for turn in range(_VECTORS):
         made = base
         for group in groups:
@@ -216,3 +229,63 @@ def _leading(case: Case) -> Iterator[Case]:
             if not o.const and axis < len(o.dims):
                 made = put(made, place, replace(o, dims=(*o.dims[:axis], SYMBOLS[0], *o.dims[axis + 1 :])))
         yield made
+
+
+def _of_more_repeats(vary: Variation, case: Case) -> Iterator[Case]:
+    """Permutations of three and four axes beside lists of a number for each axis, which are as long then and whose numbers differ."""
+    names = orders_in(vary.rule, case)
+    old = {len(case[name]) for name in names}
+    listed = [(p, o) for p, o in places(case) if o.const and o.dtype == "i64" and isinstance(o.data, list)]
+    listed = [(p, o) for p, o in listed if len(o.dims) == 1 and size_of(o) in old]
+    for rank in (3, 4) if listed else ():
+        deep = case
+        for place, operand in places(case):
+            if len(operand.dims) in old and operand.data is None:
+                deep = put(deep, place, reshaped(operand, (_LENGTH,) * rank))
+        for perm in itertools.permutations(range(rank)):
+            made = deep | {name: [*perm] for name in names}
+            for place, operand in listed:
+                data = [int(n) for n in vary.rng.integers(1, 4, rank)]
+                made = put(made, place, replace(operand, dims=(rank,), data=data))
+            yield made
+
+
+def _in_blocks(vary: Variation, case: Case) -> Iterator[Case]:
+    """Blocks of channels of each size, with as many channels as all of them together want."""
+    blocks = [v for attribute, v, _ in vary.captured if attribute == "blocksize" and v in case]
+    for sizes in itertools.product((1, 2, 3), repeat=len(blocks)) if blocks else ():
+        for more in (1, 2):
+            made = {**case, **dict(zip(blocks, sizes, strict=True))}
+            for place, o in places(case):
+                if len(o.dims) == 4:
+                    side, channels = math.prod(sizes), more * math.prod(sizes) ** 2
+                    for dims in ((o.dims[0], channels, 1, 2), (o.dims[0], more, side, side)):
+                        yield put(made, place, reshaped(o, dims))
+
+
+def _scaled_alike(case: Case) -> Iterator[Case]:
+    """One number in lists of floats is another one wherever it stands, between whole ones too: scales of images that are not made twice as large."""
+    listed = [(p, o) for p, o in places(case) if o.const and o.dtype in FLOATS and isinstance(o.data, list)]
+    listed = [(p, o) for p, o in listed if len(o.dims) == 1]
+    for number in sorted({n for _, o in listed for n in cast(list[float], o.data)}):
+        for to, size in itertools.product((1.5 * number, number + 0.5, 0.75 * number, number + 1), _IMAGES):
+            made = squared(case, size)
+            for place, o in listed:
+                data: Any = o.data
+                made = put(made, place, replace(o, data=[to if n == number else n for n in data]))
+            yield made
+
+
+def _of_more_places(vary: Variation, case: Case) -> Iterator[Case]:
+    """Tables of places with more rows and columns that count along either axis, but for two places that are exchanged: few places say all of two by two."""
+    tables = [(p, o) for p, o in places(case) if p[0] in vary.read and o.const and o.dtype in ("i64", "i32")]
+    for place, table in ((p, o) for p, o in tables if len(o.dims) == 2 and isinstance(o.data, list)):
+        for dims, axis in itertools.product(((2, 3), (3, 2), (3, 3)), (0, 1)):
+            made = case
+            for other, o in places(case):
+                made = put(made, other, reshaped(o, dims)) if o.dims == table.dims and other != place else made
+            flat = np.indices(dims)[axis].reshape(-1)
+            for pair in itertools.combinations(range(flat.size), 2):
+                moved = flat.copy()
+                moved[[*pair]] = flat[[*pair[::-1]]]
+                yield put(made, place, replace(table, dims=dims, data=moved.reshape(dims).tolist()))
