@@ -66,7 +66,7 @@ def lengthened(vary: Variation, case: Case) -> Iterator[Case]:
             operand = given[name]
             if isinstance(operand, Operand) and operand.dtype in LEVELS and operand.data in _ends(operand.dtype):
                 for size, to in itertools.product(sizes, lengths):
-                    yield _resized(given, size, to)
+                    yield from _resized(given, size, to)
 
 
 def _ends(dtype: str) -> tuple[int, int]:
@@ -74,10 +74,16 @@ def _ends(dtype: str) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _resized(case: Case, size: int, to: int) -> Case:
-    for place, operand in places(case):
-        case = put(case, place, reshaped(operand, tuple(to if d == size else d for d in operand.dims)))
-    return case
+def _resized(case: Case, size: int, to: int) -> Iterator[Case]:
+    """Dimensions of one size get another one in two operands, once in each: what is summed over."""
+    slots = [(place, i) for place, o in places(case) for i, d in enumerate(o.dims) if d == size]
+    for pair in itertools.combinations(slots, 2):
+        made = case
+        for place, i in pair if pair[0][0] != pair[1][0] else ():
+            dims = held(made, place).dims
+            made = put(made, place, reshaped(held(made, place), (*dims[:i], to, *dims[i + 1 :])))
+        if made is not case:
+            yield made
 
 
 def _as_vectors(vary: Variation, case: Case) -> Iterator[Case]:
@@ -90,10 +96,14 @@ def _as_vectors(vary: Variation, case: Case) -> Iterator[Case]:
     groups = [group for group in alike.values() if len(group) > 1]
     if not groups:
         return
+    repeated = base
+    for place, operand in single:
+        repeated = _vector(repeated, place, operand, [operand.data] * _LENGTH)
     for (one, a), (two, b) in (pair for group in groups for pair in itertools.combinations(group, 2)):
         for more, other in _partners(a, b):
             for data in ([b.data, other], [other, b.data]):
-                yield _vector(_vector(base, one, a, [a.data, more]), two, b, data)
+                for start in (base, repeated) if len(single) > 2 else (base,):
+                    yield _vector(_vector(start, one, a, [a.data, more]), two, b, data)
     # What a sum or a product of several says, all of them double, or their squares, say as well, one the other way round.
     for group, power in itertools.product((g for g in groups if len(g) > 2), (False, True)):
         rising = [(p, o, [o.data, o.data**2 if power else 2 * o.data]) for p, o in group]
@@ -267,6 +277,12 @@ def _scaled_alike(case: Case) -> Iterator[Case]:
     """One number in lists of floats is another one wherever it stands, between whole ones too: scales of images that are not made twice as large."""
     listed = [(p, o) for p, o in places(case) if o.const and o.dtype in FLOATS and isinstance(o.data, list)]
     listed = [(p, o) for p, o in listed if len(o.dims) == 1]
+    for i, factor in itertools.product(range(max((size_of(o) for _, o in listed), default=0)), (1.5, 1.25, 3.0)):
+        made = squared(case, _IMAGES[0])
+        for place, o in listed:
+            items: Any = o.data
+            made = put(made, place, replace(o, data=[n * factor if k == i else n for k, n in enumerate(items)]))
+        yield made
     for number in sorted({n for _, o in listed for n in cast(list[float], o.data)}):
         for to, size in itertools.product((1.5 * number, number + 0.5, 0.75 * number, number + 1), _IMAGES):
             made = squared(case, size)
