@@ -64,8 +64,8 @@ def beside(vary: Variation, case: Case) -> Iterator[Case]:
     yield from rearranged(vary, case)
     yield from _itemised(vary, case)
     yield from _numbered(vary, case)
-    yield from jointly(vary, case)
     yield from alternatives(vary, case, _typed(vary, case))
+    yield from jointly(vary, case)
 
 
 def _given(vary: Variation, case: Case) -> Iterator[Case]:
