@@ -341,7 +341,7 @@ def known_of(
     types = [None if v is None else v.type for v in operands]
     known = [known_content(view, k) for k in node.inputs]
     if not all(t.static for v, t in zip(outputs, declared, strict=True) if v is not None):
-        data = [shape_operand(view, k) for k in node.inputs]
+        data = shape_operands(view, node.op, node.inputs)
         version = opsets.get(node.domain, 1)
         try:
             found = infer(node.op, node.domain, version, node.attributes, types, data, len(node.outputs), known)
@@ -377,7 +377,7 @@ def typed(
         RefusedError: It contradicts the schema, or asks for more than is granted.
     """
     types = [None if k is None else view.values[k].type for k in inputs]
-    data = [shape_operand(view, k) for k in inputs]
+    data = shape_operands(view, op, inputs)
     known = [known_content(view, k) for k in inputs]
     version = view.opsets.get(domain, 1)
     given = [name for name, value in attributes.items() if value is not None]
@@ -402,6 +402,19 @@ def known_content(graph: Graph, key: int | None) -> Content | None:
         return value.content  # no shape, so not worth being computed
     array = small_array(graph, key)
     return value.content if array is None else tuple(array.ravel().tolist())
+
+
+def shape_operands(graph: Graph, op: str, inputs: Sequence[int | None]) -> list[Array | None]:
+    """What is given to the inference of an operator: its operands that may steer a shape, the floats of a Range among them."""
+    floats = op == "Range" and all(k is not None and graph.type(k).dtype in ("f32", "f64") for k in inputs)
+    if not floats or len(inputs) != 3:
+        return [shape_operand(graph, key) for key in inputs]
+    start, limit, delta = bounds = [small_array(graph, key) for key in inputs]
+    if start is None or limit is None or delta is None or not start.size == limit.size == delta.size == 1:
+        return [None, None, None]
+    # ONNX subtracts as double, the runtime in the type itself: rounded, that may be a step more or less.
+    exact = limit.item() - start.item() == (limit - start).item()
+    return bounds if exact else [None, None, None]
 
 
 def shape_operand(graph: Graph, key: int | None) -> Array | None:

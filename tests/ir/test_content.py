@@ -137,6 +137,24 @@ def test_a_range_to_a_size_has_that_size(start, step, expected):
     assert shape(nodes) == expected
 
 
+@pytest.mark.parametrize(
+    ("limit", "delta", "expected"),
+    [
+        (7.5, 0.5, (14,)), (0.4, 0.5, (0,)),
+        (1e8, 1e7, (None,)),  # the half is lost as float
+    ],
+)  # fmt: skip
+def test_a_range_of_floats_has_its_size_where_differences_are_not_rounded(limit, delta, expected):
+    """Torch lays the centres of patches out so, and all behind was of unknown shape."""
+    bounds = {"from": 0.5, "to": limit, "by": delta}
+    nodes = [node("Neg", [name], [f"{name}s"]) for name in bounds]  # what ONNX does not follow
+    weights = [weight(name, np.array(-number, np.float32)) for name, number in bounds.items()]
+    nodes += [node("Range", ["froms", "tos", "bys"], ["r"]), node("Add", ["r", "x"], ["y"])]
+    g = simplify(load(model(nodes, [("x", F, [])], [("y", F, None)], weights)).graph)
+    found = g.type(value(g, "y")).shape
+    assert tuple(dim if isinstance(dim, int) else None for dim in found) == expected
+
+
 def reshape(*parts):
     """A Reshape of x to the Concat of these."""
     picks = [SHAPE, node("Gather", ["s", "first"], ["N"]), node("Gather", ["s", "one"], ["S"]), node("Mul", ["N", "S"], ["NS"])]  # fmt: skip
