@@ -14,11 +14,11 @@ from graphopt.ir.constants import small_array
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import InferenceError, infer, shape_data
 from graphopt.ir.types import BITS, TIMES, UNKNOWN, ValueType
+from graphopt.runtime.feeds import default_size
 
 ASSUMED = 128
-"""The size of a dimension of which nothing is known, unless it looks like a batch, which is 1."""
+"""The size of a dimension of which nothing is known, its name included."""
 
-_BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nbatch"})
 _DEEP = 200  # values resolved one inside the other; more only happens when a graph was not resolved in order
 
 
@@ -44,8 +44,8 @@ class Shapes:
     def type(self, graph: Graph, key: int) -> ValueType:
         """Dtype and static shape of a value.
 
-        A symbol that can't be inferred has its known size, 1 if it names a batch or is the first dimension without a
-        name, else :data:`ASSUMED`; an unknown rank is taken for 0.
+        A symbol that can't be inferred has its known size, else what its name says, as where inputs are made up; the first dimension
+        without a name is of 1, what else is not known of :data:`ASSUMED`, an unknown rank of 0.
         """
         found = self._types.get(key)
         if found is None:
@@ -131,5 +131,4 @@ class Shapes:
             return sum(
                 int(part) if part.isdigit() else self._size(part, axis) for part in map(str.strip, dim.split("+"))
             )
-        name = dim.lower()
-        return 1 if "batch" in name or name in _BATCH_NAMES else ASSUMED
+        return default_size(dim, ASSUMED)

@@ -19,7 +19,7 @@ from graphopt.onnxio.bodies import graphs, with_inner
 from graphopt.onnxio.read import ML, STANDARD
 
 _DOMAINS = {"": "graphopt.guarded", ML: "graphopt.guarded.ml"}  # registered in this process alone, and never written
-_OURS = "Guarded"  # that a name is of one domain alone is what ``onnx.reference``, and with it onnxscript, asks of all operators
+_OURS = "Guarded"  # ONNX's reference evaluator, and onnxscript by it, can't be imported where a name is of two domains
 GUARDED = {
     "Slice": "",
     "GatherND": "",

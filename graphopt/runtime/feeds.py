@@ -357,14 +357,14 @@ def measured_sizes(specs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> d
     return sizes
 
 
-def default_size(symbol: str) -> int:
-    """A likely size for a symbol by its name."""
+def default_size(symbol: str, otherwise: int = _DEFAULT_SIZE) -> int:
+    """A likely size for a symbol by its name, ``otherwise`` where that says nothing."""
     name = symbol.lower()
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
     if any(word in name for word in _TOKENS):
         return likely("past" if "past" in name else "sequence")
-    return _IMAGE_SIZE if name in _IMAGE_NAMES else _DEFAULT_SIZE
+    return _IMAGE_SIZE if name in _IMAGE_NAMES else otherwise
 
 
 def unnamed_size(spec: TensorSpec, axis: int) -> int:
