@@ -26,6 +26,7 @@ _NAMED = 6  # numbers of conditions that fill constants as well
 _MOST = 3  # constants that are filled together
 _LARGEST = 4096  # elements of one
 _DRAWN = 256
+_CONTENTS = 2048  # of operands that an example leaves out; of weights in several types there are ten thousand
 
 
 def alternatives(vary: Variation, case: Case, typed: Iterable[Case]) -> Iterator[Case]:
@@ -90,6 +91,7 @@ def _typed(vary: Variation, typed: Iterable[Case]) -> Iterator[Case]:
 
 def _present(vary: Variation, case: Case) -> Iterator[Case]:
     """Optional operands that an example leaves out, each alone, with other contents and beside each value of each attribute."""
+    filled: list[Case] = []
     for given in vary.optionals(case):
         for name in given.keys() - case.keys() - {"opset"}:
             fits = attempt(vary.rule, given) is not None
@@ -100,7 +102,9 @@ def _present(vary: Variation, case: Case) -> Iterator[Case]:
                 # What conditions ask of it may be met by other contents only.
                 zeros = replace(given[name], data=0.0 if given[name].dtype in FLOATS else 0)
                 others = [zeros, *(c[name] for c in vary.contents({name: zeros})), *_uneven(vary, given, name, zeros)]
-                yield from (put(given, (name, None), operand) for operand in others)
+                filled += (put(given, (name, None), operand) for operand in others)
+    chosen = np.random.default_rng(len(filled)).permutation(len(filled))[:_CONTENTS]
+    yield from (filled[i] for i in sorted(chosen))
 
 
 def _uneven(vary: Variation, case: Case, name: str, zeros: Operand) -> Iterator[Operand]:

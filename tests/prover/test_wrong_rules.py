@@ -23,14 +23,14 @@ OTHERS = [rule for rule in RULES if rule.id not in DEAR]
 THOROUGH = [pytest.param(rule, id=rule.id, marks=pytest.mark.thorough) for rule in RULES if rule.id in DEAR]
 
 
-@pytest.mark.parametrize("rule", [*part(OTHERS, 10, lambda rule: rule.id), *THOROUGH])
+@pytest.mark.parametrize("rule", [*part(OTHERS, 16, lambda rule: rule.id), *THOROUGH])
 def test_a_wrong_rule_does_not_load(rule):
     verdict = check_rule(rule, generic=False)
     assert not verdict.loads, verdict
 
 
 @pytest.mark.parametrize("seed", [1])
-@pytest.mark.parametrize("rule", part(OTHERS, 120, lambda rule: rule.id))
+@pytest.mark.parametrize("rule", part(OTHERS, 160, lambda rule: rule.id))
 def test_it_does_not_with_other_instances_either(rule, seed):
     verdict = check_rule(rule, seed=seed, generic=False)
     assert not verdict.loads, verdict

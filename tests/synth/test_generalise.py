@@ -85,7 +85,7 @@ def accepts(rule: Rule, **case: object) -> bool:
     return build_example(rule, case).match is not None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_holds_without_padding_only_says_so():
     # The sum of a kernel's elements times s is what Conv makes of an image of s, but for the border.
     rule = proved(
@@ -130,7 +130,7 @@ def test_a_shift_of_softmax_is_constant_along_its_axis():
     assert not accepts(rule, x="6x5xf32", c="6x5xf32", i=1, opset=18)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_factor_that_varies_along_the_axis_stays_inside():
     # Where the axis is dropped and all dimensions are equal, types do not tell.
     rule = proved(
@@ -192,7 +192,7 @@ SHIFT = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_falls_at_last_is_proved_with_other_conditions():
     proved_one = next(f for f in generalise(SHIFT) if f.outcome == "proved")
     head, _, rest = proved_one.text.partition("    where:\n")
