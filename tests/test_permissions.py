@@ -17,8 +17,14 @@ OTHERS = ("tests/onnxio/test_rubbish.py::test_unreadable", "tests/cost/test_stor
 
 @pytest.mark.parametrize(
     "become",
-    [("unshare", "-U", "--map-user=1000"), ("setpriv", "--bounding-set=-all", "--inh-caps=-all")],
-    ids=["a user", "root without its powers"],
+    [
+        pytest.param(("unshare", "-U", "--map-user=1000"), id="a user"),
+        pytest.param(
+            ("setpriv", "--bounding-set=-all", "--inh-caps=-all"),
+            id="root without its powers",
+            marks=pytest.mark.thorough,
+        ),
+    ],
 )
 def test_for_anybody(tmp_path, become):
     if shutil.which(become[0]) is None or subprocess.run([*become, "true"], capture_output=True).returncode:

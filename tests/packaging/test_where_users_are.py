@@ -66,7 +66,7 @@ def test_the_hook(packages, tmp_path):
     assert "error: slow.onnx could be " in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_action(installed, packages, tmp_path):
     """Its own steps, one after the other, as GitHub runs them: variables filled in, then bash."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

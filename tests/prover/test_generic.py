@@ -13,7 +13,6 @@ from graphopt.prover.generic import prove_generic
 from graphopt.rewrite.schema import Rule, parse_rules, read_rules
 from tests.prover.mutants import mutants
 from tests.prover.other_sizes import counterexamples
-from tests.share import part
 
 WRONG = Path(__file__).parent / "wrong_rules.yaml"
 # Of a few families: mutants whose proof takes long say nothing more.
@@ -127,7 +126,8 @@ def test_a_size_is_no_place_in_a_list() -> None:
     assert not prove_generic(rule).proved
 
 
-@pytest.mark.parametrize("family", part(FAMILIES, 4, str))
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", FAMILIES)
 def test_mutants_hold_at_the_ranks_and_attributes_where_they_are_proved(family: str) -> None:
     looked_at = 0
     for mutant in mutants(rules_dir() / f"{family}.yaml"):

@@ -23,7 +23,7 @@ OTHERS = [rule for rule in RULES if rule.id not in DEAR]
 THOROUGH = [pytest.param(rule, id=rule.id, marks=pytest.mark.thorough) for rule in RULES if rule.id in DEAR]
 
 
-@pytest.mark.parametrize("rule", [*part(OTHERS, 16, lambda rule: rule.id), *THOROUGH])
+@pytest.mark.parametrize("rule", [*part(OTHERS, 20, lambda rule: rule.id), *THOROUGH])
 def test_a_wrong_rule_does_not_load(rule):
     verdict = check_rule(rule, generic=False)
     assert not verdict.loads, verdict
