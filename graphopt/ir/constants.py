@@ -408,7 +408,7 @@ def shape_operands(graph: Graph, op: str, inputs: Sequence[int | None]) -> list[
     """What is given to the inference of an operator: its operands that may steer a shape, the floats of a Range among them."""
     floats = op == "Range" and all(k is not None and graph.type(k).dtype in ("f32", "f64") for k in inputs)
     if not floats or len(inputs) != 3:
-        return [shape_operand(graph, key) for key in inputs]
+        return [_shape_operand(graph, key) for key in inputs]
     start, limit, delta = bounds = [small_array(graph, key) for key in inputs]
     if start is None or limit is None or delta is None or not start.size == limit.size == delta.size == 1:
         return [None, None, None]
@@ -417,7 +417,7 @@ def shape_operands(graph: Graph, op: str, inputs: Sequence[int | None]) -> list[
     return bounds if exact else [None, None, None]
 
 
-def shape_operand(graph: Graph, key: int | None) -> Array | None:
+def _shape_operand(graph: Graph, key: int | None) -> Array | None:
     """What is given to the inference of an operand that may steer a shape: its content, constant or followed to numbers."""
     if key is None:
         return None

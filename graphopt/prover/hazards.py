@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.ir.constants import shape_operand
+from graphopt.ir.constants import shape_operands
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import InferenceError, infer
 from graphopt.ir.types import UNKNOWN, ValueType
@@ -69,7 +69,7 @@ def _types_at(graph: Graph, bind: Mapping[str, int]) -> dict[int, ValueType]:
     found = {key: sized(value.type) for key, value in graph.values.items() if value.producer is None}
     for node in graph.in_order():
         types = [None if key is None else found[key] for key in node.inputs]
-        data = [shape_operand(graph, key) for key in node.inputs]
+        data = shape_operands(graph, node.op, node.inputs)
         version = graph.opsets.get(node.domain, 1)
         try:
             made = infer(node.op, node.domain, version, node.attributes, types, data, len(node.outputs))

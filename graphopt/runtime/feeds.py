@@ -21,7 +21,7 @@ from graphopt.errors import InputsNeededError, UnknownNameError, UsageError
 from graphopt.ir.types import BY_NAME, Array, dim_name, numpy_dtype
 from graphopt.runtime.binding import TensorSpec
 from graphopt.runtime.environment import free_memory
-from graphopt.runtime.interfaces import elements, likely, recognise, variable
+from graphopt.runtime.interfaces import elements, recognise, table, variable
 from graphopt.runtime.ties import Linear, addends, evaluated, linear, solve
 from graphopt.runtime.vocabulary import Vocabulary
 
@@ -363,7 +363,7 @@ def default_size(symbol: str, otherwise: int = _DEFAULT_SIZE) -> int:
     if name in _BATCH_NAMES or any(word in name for word in _ONE):
         return 1
     if any(word in name for word in _TOKENS):
-        return likely("past" if "past" in name else "sequence")
+        return table().sizes["past" if "past" in name else "sequence"][0]
     return _IMAGE_SIZE if name in _IMAGE_NAMES else otherwise
 
 

@@ -117,11 +117,6 @@ def variable(role: str) -> str:
     return f"<{role}>"
 
 
-def likely(role: str) -> int:
-    """The likeliest size of a role."""
-    return table().sizes[role][0]
-
-
 @cache
 def table() -> InterfaceTable:
     """The table that comes with graphopt."""

@@ -27,7 +27,9 @@ _TRIED = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 32, 64, 128, 224, 256, 512)
 _FEW = 10  # of those are small
 _LONG = (2048, 16384)  # samples of a sound, of which a window of a spectrum takes thousands
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
-_LARGE = 64  # sizes from here on are those of images: what halves them again and again takes multiples of 32
+_LARGE = (
+    64  # sizes from here on are those of images and texts: what halves an image again and again takes multiples of 32
+)
 _STRIDE = 32
 _BOUNDS = 3  # that are tried for each symbol
 _SHORT = 0.05  # seconds of an inference that may be made a few times more
@@ -252,7 +254,8 @@ def others(symbols: Symbols, base: Sizes, runs: Runs, seconds: float = SECONDS) 
 
 def _another(symbols: Symbols, base: Sizes, runs: Runs) -> Sizes | None:
     free = symbols.free
-    for different in (_odd, _different):
+    large = any(base[s] >= _LARGE for s in free)
+    for different in (_odd, _different) if large else (_different,):
         distinct = {**base, **{s: different(base[s], i) for i, s in enumerate(free)}}
         if runs(distinct):
             return distinct
