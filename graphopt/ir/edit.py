@@ -29,7 +29,7 @@ _MASK = 2**64 - 1
 
 
 class Edit:
-    """Collects the changes of one rewrite, then makes the new graph.
+    """Collects the changes of one rewrite, then makes the new graph; after a :class:`RefusedError` it is half done, and thrown away.
 
     Args:
         graph: The graph to start from; it stays as it is.

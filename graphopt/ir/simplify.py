@@ -133,32 +133,35 @@ def alike(graph: Graph) -> Graph:
         if not all(graph.is_lazy(graph.nodes[user]) for user in graph.users[made]):
             same_type.setdefault(graph.type(made), []).append(made)
             computed.add(made)
-    edit = Edit(graph)
     for keys in (keys for keys in same_type.values() if len(keys) > 1 and not computed.isdisjoint(keys)):
         first = dict[int, int]()
         for key in keys:
-            array = small_array(graph, key)
+            array = small_array(graph, key) if key in graph.values else None
             twin = None if array is None else first.setdefault(tensor_of(array).key, key)
-            if twin is not None and key in computed and key != twin and edit.readable(key) and edit.readable(twin):
+            if twin is not None and key in computed and key != twin and twin in graph.values:
+                edit = Edit(graph)  # one for each: what was refused half way is thrown away
                 with suppress(RefusedError):
                     edit.alias(key, twin)
-    return edit.commit()[0]
+                    graph = edit.commit()[0]
+    return graph
 
 
 def sized(graph: Graph) -> Graph:
     """A graph in which a size that is known is a number, and no operator: what it is asked of has one reader less, or none."""
-    edit = Edit(graph)
-    for node in graph.in_order():
-        key, of = node.outputs[0] if node.outputs else None, node.inputs[0] if node.inputs else None
-        if node.op not in ops.OF_SHAPES or node.domain or key is None or of is None or graph.values[of].const:
+    for first in [node.outputs[0] for node in graph.in_order() if node.op in ops.OF_SHAPES and not node.domain]:
+        node = None if first is None or first not in graph.values else graph.producer(first)
+        key, of = (node.outputs[0], node.inputs[0]) if node is not None and node.inputs else (None, None)
+        if key is None or of is None or graph.values[of].const:
             continue
         # An output of the graph and what a body reads keep their names, for which a constant would need an Identity.
         named = key in graph.output_keys or _captured(graph, key)
-        array = None if named or not edit.readable(key) else small_array(graph, key)
+        array = None if named else small_array(graph, key)
         if array is not None:
+            edit = Edit(graph)
             with suppress(RefusedError):
                 edit.alias(key, edit.constant(array, graph.values[key].name))
-    return edit.commit()[0]
+                graph = edit.commit()[0]
+    return graph
 
 
 def asked_of_inputs(graph: Graph) -> Graph:

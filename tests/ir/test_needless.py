@@ -103,6 +103,22 @@ def test_layers_on_constants_that_are_computed_alike_are_one() -> None:
     same(run(to_proto(emit(loaded, graph)), feeds), run(filled(0.0), feeds), 0, 0)
 
 
+def test_a_constant_of_one_that_gave_way_to_another() -> None:
+    """What computed a constant that gave way is left over; the next to give way makes its reader equal to that."""
+    nodes = [
+        node("Neg", ["minus"], ["again"]), node("Add", ["x", "again"], ["a"]),
+        node("Sub", ["plus", "two"], ["less"]), node("Add", ["a", "less"], ["b"]),
+        node("Neg", ["less"], ["more"]), node("Add", ["b", "more"], ["y"]),
+    ]  # fmt: skip
+    numbers = {"plus": 1, "minus": -1, "two": 2}
+    weights = [weight(name, np.full(3, value, np.float32)) for name, value in numbers.items()]
+    loaded = load(model(nodes, [("x", F, [3])], [("y", F, [3])], weights))
+    graph = alike(simplify(loaded.graph))
+    assert running(graph) == ["Add"] * 3 and problems(graph) == []
+    feeds = {"x": np.arange(3, dtype=np.float32)}
+    same(run(to_proto(emit(loaded, graph)), feeds), run(loaded.proto, feeds), 0, 0)
+
+
 @pytest.mark.parametrize("to", [-0.0, 1.0])
 def test_layers_on_other_constants_stay_apart(to: float) -> None:
     graph = simplify(load(filled(to)).graph)
