@@ -106,6 +106,7 @@ def verify(
     *,
     provider: str = "cpu",
     provider_options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str] = (),
     threads: int = 0,
     inputs: str | Path | Mapping[str, Any] | None = None,
     rtol: float | None = None,
@@ -121,6 +122,7 @@ def verify(
         b: The model that is held against it.
         provider: What both run on.
         provider_options: For ONNX Runtime.
+        custom_ops: Shared libraries of custom operators, or packages that have one.
         threads: Within an operator; 0 for all cores.
         inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, in place of random ones.
         rtol: By how much an element may differ, relative to the largest of its output; by data type by default.
@@ -138,6 +140,7 @@ def verify(
     check_arguments(
         provider=provider,
         provider_options=provider_options,
+        custom_ops=custom_ops,
         threads=threads,
         rtol=rtol,
         atol=atol,
@@ -153,7 +156,7 @@ def verify(
     return verify_models(
         as_given(a, first),
         as_given(b, second),
-        config=session_config(provider, provider_options, threads),
+        config=session_config(provider, provider_options, threads, custom_ops),
         ranges=input_ranges(first.graph),
         overrides=given_inputs(inputs, first),
         dims=dims or {},
@@ -170,6 +173,7 @@ def inspect_model(
     *,
     provider: str = "cpu",
     provider_options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str] = (),
     threads: int = 0,
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -182,6 +186,7 @@ def inspect_model(
         path: A file or a parsed model.
         provider: What it runs on.
         provider_options: For ONNX Runtime.
+        custom_ops: Shared libraries of custom operators, or packages that have one.
         threads: Within an operator; 0 for all cores.
         dims: Sizes of symbolic dimensions by name.
         input_shapes: Shapes of inputs by name.
@@ -202,6 +207,7 @@ def inspect_model(
     check_arguments(
         provider=provider,
         provider_options=provider_options,
+        custom_ops=custom_ops,
         threads=threads,
         dims=dims,
         input_shapes=input_shapes,
@@ -211,7 +217,7 @@ def inspect_model(
     model = load(path, dims=dims, input_shapes=input_shapes)
     graph = model.graph
     sizes: dict[str, int] = {}
-    config = session_config(provider, provider_options, threads)
+    config = session_config(provider, provider_options, threads, custom_ops)
     given = given_inputs(inputs, model)
     unprofiled: str | None = None
     kernels: list[dict[str, Any]] | None = None

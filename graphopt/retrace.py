@@ -111,7 +111,10 @@ def _metadata(told: Trace, chosen: Sequence[Step]) -> dict[str, str]:
 def _arena(told: Trace, loaded: Model, threads: int | None, seed: int = 0) -> Arena:
     """Where graphs of a trace's model are measured: at the sizes that the trace was made at, as far as it says them."""
     config = session_config(
-        told.settings.provider, told.settings.provider_options, told.settings.threads if threads is None else threads
+        told.settings.provider,
+        told.settings.provider_options,
+        told.settings.threads if threads is None else threads,
+        told.settings.custom_ops,
     )
     ranges, open_ = input_ranges(loaded.graph), open_names(loaded)
     # The others the trace's options have fixed.

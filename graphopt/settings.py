@@ -112,6 +112,13 @@ class Settings:
     provider_options: Mapping[str, str] = _setting(
         {}, OPTIONS, "An option of the provider, for ONNX Runtime", "KEY=VALUE", "", "provider-option"
     )
+    custom_ops: tuple[str, ...] = _setting(
+        (),
+        NAMES,
+        "A shared library of custom operators that the model needs, or a package that has one, such as onnxruntime_extensions",
+        "LIBRARY",
+        "",
+    )
     threads: int = _setting(
         0, integer(0), "Threads within an operator; 0 for all cores, as ONNX Runtime takes them by itself", "N"
     )

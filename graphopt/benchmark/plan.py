@@ -36,6 +36,7 @@ class Plan:
         levels: The runtime's own optimisation levels to measure the original at; ``all`` is the baseline and always is.
         providers: Execution providers, each a case of its own.
         provider_options: Options of the provider that is not the CPU.
+        custom_ops: Shared libraries of custom operators, or packages that have one.
         threads: Numbers of threads, each a case of its own; 0 for all cores, as the runtime takes them by itself.
         seconds: Time to measure each case; longer where it is too noisy for the precision.
         rounds: Rounds to measure each case, in place of the time.
@@ -53,6 +54,7 @@ class Plan:
     levels: tuple[str, ...] = LEVELS
     providers: tuple[str, ...] = ("cpu",)
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    custom_ops: Sequence[str] = ()
     threads: tuple[int, ...] = (0,)
     seconds: float = 20.0
     rounds: int | None = None
@@ -75,7 +77,12 @@ class Plan:
     def configs(self) -> list[SessionConfig]:
         """How to open sessions: with each provider and number of threads, none twice."""
         configs = [
-            session_config(provider, None if provider_name(provider) == "cpu" else self.provider_options, threads)
+            session_config(
+                provider,
+                None if provider_name(provider) == "cpu" else self.provider_options,
+                threads,
+                self.custom_ops,
+            )
             for provider in self.providers
             for threads in self.threads
         ]

@@ -93,8 +93,8 @@ def session_options(config: SessionConfig) -> dict[str, Any]:
 
     Returns:
         ``intra_op_num_threads`` and, where they matter, ``execution_mode``, ``inter_op_num_threads``,
-        ``graph_optimization_level``, ``enable_cpu_mem_arena``, ``enable_mem_pattern``, ``config_entries`` and, for the
-        session itself, ``provider_options``.
+        ``graph_optimization_level``, ``enable_cpu_mem_arena``, ``enable_mem_pattern``, ``config_entries``, the libraries of
+        ``custom_ops`` to register and, for the session itself, ``provider_options``.
     """
     options: dict[str, Any] = {"intra_op_num_threads": config.threads}
     if config.parallel > 1:
@@ -109,6 +109,8 @@ def session_options(config: SessionConfig) -> dict[str, Any]:
         options["config_entries"] = dict(config.entries)
     if config.provider_options:
         options["provider_options"] = dict(config.provider_options)
+    if config.custom_ops:
+        options["custom_ops"] = list(config.custom_ops)
     return options
 
 
@@ -119,6 +121,8 @@ def as_python(config: SessionConfig) -> str:
     for name, value in session_options(config).items():
         if name == "config_entries":
             lines += [f'options.add_session_config_entry("{key}", "{entry}")' for key, entry in value.items()]
+        elif name == "custom_ops":
+            lines += [f"options.register_custom_ops_library({library!r})" for library in value]
         elif name != "provider_options":
             lines.append(f"options.{name} = " + (f"ort.{enums[name]}.{value}" if name in enums else repr(value)))
     provider = repr(providers.full_name(config.provider)).replace("'", '"')

@@ -116,6 +116,7 @@ def optimised(
             strategy=strategy,
             provider=config.provider,
             provider_options=config.provider_options,
+            custom_ops=config.custom_ops,
             threads=config.threads,
             dims=plan.dims,
             input_shapes=plan.input_shapes,

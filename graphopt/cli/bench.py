@@ -31,6 +31,7 @@ _PLANNED = (
     "agent",
     "provider",
     "provider_options",
+    "custom_ops",
     "threads",
     "dims",
     "input_shapes",
@@ -60,7 +61,7 @@ def _list_rivals(wanted: bool) -> None:
     raise typer.Exit
 
 
-@options.with_settings("provider_options", "rules", "dims", "input_shapes", "seed")
+@options.with_settings("provider_options", "custom_ops", "rules", "dims", "input_shapes", "seed")
 def bench(
     model: Annotated[
         list[str], typer.Argument(metavar="MODEL", help="ONNX models, or names of the zoo.", show_default=False)
@@ -214,6 +215,7 @@ def bench(
         levels=LEVELS if level is None else options.names("--level", level),
         providers=tuple(dict.fromkeys(provider or [settings.provider])),
         provider_options=settings.provider_options,
+        custom_ops=settings.custom_ops,
         threads=tuple(dict.fromkeys(threads or [settings.threads])),
         seconds=20.0 if seconds is None else seconds,
         rounds=rounds,

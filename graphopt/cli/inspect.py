@@ -11,7 +11,7 @@ from graphopt.cli.screen import console, facts, present, table
 from graphopt.wording import milliseconds, one_line, placed, plural, size
 
 
-@options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes")
+@options.with_settings("provider", "provider_options", "custom_ops", "threads", "dims", "input_shapes")
 def inspect(
     model: options.Model,
     given: Any = None,

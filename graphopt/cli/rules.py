@@ -152,7 +152,7 @@ def show_rule(
 
 
 @app.command("stats")
-@options.with_settings("rules", "exclude", "provider", "provider_options", "threads", "portable", "dims")
+@options.with_settings("rules", "exclude", "provider", "provider_options", "custom_ops", "threads", "portable", "dims")
 def rule_stats(
     model: options.Model,
     given: Any = None,
@@ -188,7 +188,7 @@ def rule_stats(
         found = model_stats(
             model,
             library,
-            session_config(settings.provider, settings.provider_options, settings.threads),
+            session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops),
             seconds=SEARCH if settings.budget is None else settings.budget,
             measure=settings.measure,
             dims=settings.dims,

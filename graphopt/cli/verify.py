@@ -15,7 +15,9 @@ from graphopt.cli.screen import console, each, facts, write_json
 from graphopt.errors import OutputsDifferError
 
 
-@options.with_settings("provider", "provider_options", "threads", "dims", "input_shapes", "rtol", "atol", "seed")
+@options.with_settings(
+    "provider", "provider_options", "custom_ops", "threads", "dims", "input_shapes", "rtol", "atol", "seed"
+)
 def verify(
     original: Annotated[Path, typer.Argument(metavar="A", help="An ONNX model.", show_default=False)],
     other: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.", show_default=False)],

@@ -24,7 +24,7 @@ from immutables import Map
 from graphopt.cost.layout import Layout, Layouts, Move
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import LOOKUPS, Partition, Window, partition, update
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph
 
 TICKS_PER_MS = 10**9

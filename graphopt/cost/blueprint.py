@@ -18,7 +18,7 @@ from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import CONVOLUTIONS, NORMALISATIONS, POINTWISE, PRODUCTS, Window
 from graphopt.ir import ops
 from graphopt.ir.constants import readable_array, small_array
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph, Node, Opaque, Tensor
 from graphopt.ir.memo import Memo
 from graphopt.ir.types import ValueType
@@ -88,8 +88,8 @@ def blueprint(
     for index, node in enumerate(nodes):
         operands: list[Any] = []
         turned = packs and _turned(graph, node)
-        if node.captures:
-            measurable = False
+        if node.captures or not ops.known_domain(node.domain):
+            measurable = False  # a custom operator may end the process on inputs that are made up
         for at, key in enumerate(node.inputs):
             if key is None:
                 operands.append(None)

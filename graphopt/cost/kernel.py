@@ -17,7 +17,7 @@ from graphopt.cost.micro import UnbuildableError, micro_model, repeatable
 from graphopt.cost.models import CostModelSpec, Wanted
 from graphopt.cost.store import FAILED, Store
 from graphopt.cost.windows import IN_PLACE, LOOKUPS, NORMALISATIONS, VIEWS, Window, quantised_ends, result
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph
 from graphopt.runtime.environment import block_size, machine_of
 from graphopt.runtime.providers import CPU, full_name, on_host

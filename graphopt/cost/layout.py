@@ -20,7 +20,7 @@ from immutables import Map, MapMutation
 
 from graphopt.cost.shapes import Shapes
 from graphopt.cost.windows import Window, result
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph, Node
 
 _ALIGNED = 4  # channels: what the conversion itself can handle is a multiple of this

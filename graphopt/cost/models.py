@@ -10,7 +10,7 @@ from graphopt import registry
 from graphopt.cost.base import CostModel, Costs
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph
 from graphopt.registry import Registry
 from graphopt.runtime.session import SessionConfig

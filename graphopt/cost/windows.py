@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphopt.ir import ops
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import UNIT, Graph, Node
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv"})

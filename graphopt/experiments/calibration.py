@@ -21,7 +21,7 @@ from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import SessionError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.onnxio.load import load
 from graphopt.pipeline.opening import first_run, session_config
@@ -274,6 +274,7 @@ def calibrate_model(
     exclude: Sequence[str] = (),
     provider: str = "cpu",
     provider_options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str] = (),
     threads: int = 0,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
@@ -286,7 +287,7 @@ def calibrate_model(
     Raises:
         GraphoptError: The model can't be loaded or run.
     """
-    config = session_config(provider, provider_options, threads)
+    config = session_config(provider, provider_options, threads, custom_ops)
     library = load_library(rules, exclude, provider)
     model = load(path, dims=dims)
     _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, seed)

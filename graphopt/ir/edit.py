@@ -105,7 +105,7 @@ class Edit:
             if short is not None:
                 return short
         id = expression_id(op, domain, attributes, ins)
-        twin = self._nodes.get(id)
+        twin = self._twin(id, len(outputs))
         if twin is not None and (len(twin.outputs) >= len(outputs) or twin.op in ops.RECURRENT):
             return self._reuse(twin, outputs)
         keys = [output_key(id, i) if root is None else root for i, root in enumerate(outputs)]
@@ -266,6 +266,13 @@ class Edit:
         self._pending.discard(root)
         self._defined.add(root)
 
+    def _twin(self, id: int, outputs: int) -> Node | None:
+        """The node of this id, which computes the same if it has as many outputs as that matters."""
+        found = self._nodes.get(id)
+        if found is not None and found.op in ops.DIVIDING and len(found.outputs) != outputs:
+            raise RefusedError("an equal node divides by another number of outputs")
+        return found
+
     def _reuse(self, twin: Node, outputs: Sequence[int | None]) -> list[int]:
         """The outputs of an equal node, defining roots by them where asked."""
         slots = [*twin.outputs, *[None] * (len(outputs) - len(twin.outputs))]
@@ -358,7 +365,7 @@ class Edit:
         rank = self._ranks.order.get(node.id)
         fresh = node.id in self._fresh
         self._delete(node)
-        twin = self._nodes.get(new.id)
+        twin = self._twin(new.id, len(node.outputs))
         if twin is not None:
             for mine, theirs in zip_longest(node.outputs, twin.outputs):
                 if mine is None:
@@ -440,6 +447,3 @@ class Edit:
     def _drop_value(self, key: int) -> None:
         self._values.pop(key, None)
         self._users.pop(key, None)
-
-
-__all__ = ["Delta", "Edit", "RefusedError"]

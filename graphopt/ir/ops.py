@@ -36,6 +36,9 @@ SCORE_BIAS = {("", "Attention"): 3, ("com.microsoft", "Attention"): 5, ("com.mic
 # All of their outputs may be left out.
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
+# How many outputs they have, read or not, is a part of what they compute.
+DIVIDING = frozenset({"Split"})
+
 # Attributes that only repeat what an operand's shape says: a pattern need not mention them.
 REDUNDANT = frozenset({("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape")})
 

@@ -15,7 +15,8 @@ import numpy as np
 from graphopt.ir import ops
 from graphopt.ir.constants import SMALL, known_of, small_array, tensor_of
 from graphopt.ir.content import merged
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Node, Value, build, expression_id
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.types import Dim, ValueType, merge

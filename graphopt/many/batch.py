@@ -180,7 +180,7 @@ def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
     Raises:
         GraphoptError: Rules or inputs can't be read.
     """
-    config = session_config(settings.provider, settings.provider_options, settings.threads)
+    config = session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops)
     return {
         "graphopt": __version__,
         "settings": asdict(settings),

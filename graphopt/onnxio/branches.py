@@ -8,7 +8,8 @@ from dataclasses import replace
 from immutables import Map
 
 from graphopt.ir.agreement import MISTAKEN_SLICE
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import QUANTISATION, UNIT, Graph, Node, Value, expression_id, output_key
 from graphopt.ir.simplify import unpacked
 from graphopt.ir.types import UNKNOWN, ValueType, digest, known

@@ -15,7 +15,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 from graphopt.errors import ModelError
 from graphopt.ir.constants import known_content, small_array
 from graphopt.ir.content import LIMIT, Content
-from graphopt.ir.edit import Delta, Edit
+from graphopt.ir.delta import Delta
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Node, Value
 from graphopt.ir.infer import type_proto, value_type
 from graphopt.ir.simplify import simplify

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +51,16 @@ def check_model(name: str, model: Any) -> None:
 
 
 def session_config(
-    provider: str = "cpu", provider_options: Mapping[str, Any] | None = None, threads: int = 0
+    provider: str = "cpu",
+    provider_options: Mapping[str, Any] | None = None,
+    threads: int = 0,
+    custom_ops: Sequence[str] = (),
 ) -> SessionConfig:
-    """How to open a model for a user: the provider by its short name, its options as texts, 0 threads for the runtime's default."""
+    """How to open a model for a user: the provider by its short name, its options as texts, 0 threads for the runtime's default.
+
+    Raises:
+        UsageError: There is no such library of custom operators.
+    """
     options = {key: str(value) for key, value in (provider_options or {}).items()}
     cores = usable_cores()
     if threads > cores:
@@ -63,7 +72,20 @@ def session_config(
             f"ONNX Runtime takes {default_threads()} threads by itself, and this process may use {plural(cores, 'processor')}: choose "
             f"--threads {cores}, and as many where the model will run"
         )
-    return SessionConfig(provider_name(provider), threads, provider_options=options)
+    libraries = tuple(_library(name) for name in custom_ops)
+    return SessionConfig(provider_name(provider), threads, provider_options=options, custom_ops=libraries)
+
+
+def _library(name: str) -> str:
+    """The file of a library of custom operators, which a package may know."""
+    if Path(name).is_file():
+        return str(Path(name).resolve())
+    with suppress(ImportError, ValueError, AttributeError):
+        return str(import_module(name).get_library_path())
+    raise UsageError(
+        f"no library of custom operators {name!r}",
+        "name a file (.so, .dylib, .dll), or an installed package that has get_library_path(), such as onnxruntime_extensions",
+    )
 
 
 def _warn(text: str) -> None:

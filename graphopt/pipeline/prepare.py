@@ -75,7 +75,7 @@ def prepare(
         raise UsageError(f"cost model {settings.cost_model!r} needs prices, which only a task names")
     began, hear = time.monotonic(), hear or (lambda told: None)
     hear(Progress("load", "loading the rules"))
-    config = session_config(settings.provider, settings.provider_options, settings.threads)
+    config = session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops)
     library = load_rules(settings)
     hear(Progress("load", "loading the model"))
     foreseen = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import NUMPY_NAMES
 from graphopt.prover.values import uses

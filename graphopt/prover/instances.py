@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.prover.cases import Case, Instance, attempt, operands, parse_case, size_of
 from graphopt.prover.contents import each_hidden, edges, hidden, named, sizes_behind
 from graphopt.prover.coupled import coupled

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.agreement import demands_of
-from graphopt.ir.edit import Delta, Edit, RefusedError
+from graphopt.ir.delta import Delta, RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import UNIT, Graph
 from graphopt.rewrite import literals
 from graphopt.rewrite.expr import Env, Ref

@@ -14,7 +14,7 @@ from typing import Any
 from graphopt.config import provider_name, rules_dir
 from graphopt.documents import JSON_BYTES, DocumentError, checked, parse_json, read_text
 from graphopt.errors import RuleError, UnknownNameError, UsageError, unexpected
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import UNIT, Graph, Node
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.cache import read_cached

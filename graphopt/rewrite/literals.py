@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt.ir.constants import small_array
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import parameters
 from graphopt.ir.types import NUMPY_NAMES

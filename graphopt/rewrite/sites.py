@@ -8,7 +8,7 @@ from typing import Any
 
 from immutables import Map
 
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Match, Starts, find_from

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
 from graphopt.rewrite.sites import Key

@@ -16,7 +16,7 @@ from typing import Any
 from onnx import ModelProto, ValueInfoProto, helper
 
 from graphopt.errors import SessionError
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.infer import type_proto
 from graphopt.ir.schema import TYPE_STRINGS, formal, schema_of

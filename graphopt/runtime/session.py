@@ -108,6 +108,7 @@ class SessionConfig:
         parallel: Threads between operators: above 1, operators that do not depend on each other run at the same time.
         arena: Whether the CPU provider keeps freed memory for itself.
         pattern: Whether the memory of a run is planned from that of the first.
+        custom_ops: Files of shared libraries of custom operators.
     """
 
     provider: str = "cpu"
@@ -121,12 +122,14 @@ class SessionConfig:
     parallel: int = 1
     arena: bool = True
     pattern: bool = True
+    custom_ops: Sequence[str] = ()
 
 
 _ADVICE = {
     "max supported IR version": "upgrade onnxruntime, or save the model with an older ir_version",
     "Absolute path not allowed": "name the file relative to the model's folder, and put it there",
     "two nodes with same node name": "give them names of their own, or none",
+    "is not a registered function/op": "if a library of custom operators has it, name that with --custom-ops",
 }
 """What to do about models that the runtime does not open, by its words."""
 
@@ -362,6 +365,11 @@ def _options(config: SessionConfig) -> Any:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for key, value in config.entries.items():
         options.add_session_config_entry(key, value)
+    for library in config.custom_ops:
+        try:
+            options.register_custom_ops_library(library)
+        except _RUNTIME_ERRORS as error:
+            raise SessionError(f"onnxruntime can't load custom operators from {library}: {one_line(error)}") from error
     return options
 
 

@@ -21,7 +21,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.search.greedy import Greedy
 from graphopt.search.plans import MAX_DETOUR_STEPS, Candidate, PlanSearch, in_rounds

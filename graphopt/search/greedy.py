@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.sites import Key

@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.sites import Key
 from graphopt.search.backtracking import Backtracking

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
-from graphopt.ir.edit import Delta
+from graphopt.ir.delta import Delta
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import alike, asked_of_inputs, simplify, sized, stateless, unpacked

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from graphopt.config import provider_name
 from graphopt.cost.base import CostModel, Costs
-from graphopt.ir.edit import Delta, RefusedError
+from graphopt.ir.delta import Delta, RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.rewrite.library import Library

@@ -14,7 +14,7 @@ from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
 from graphopt.errors import GraphoptError, expect_path, reason
 from graphopt.files import write_text
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.types import digest
 from graphopt.rewrite.library import Library
@@ -38,6 +38,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "exclude": list(settings.exclude),
         "provider": settings.provider,
         "provider_options": dict(settings.provider_options),
+        "custom_ops": list(settings.custom_ops),
         "threads": settings.threads,
         "portable": settings.portable,
         "upgrade": settings.upgrade,
@@ -56,6 +57,7 @@ class _Options:
     dims: Mapping[str, int]
     input_shapes: Mapping[str, tuple[int, ...]]
     provider_options: Mapping[str, str] = field(default_factory=dict)
+    custom_ops: tuple[str, ...] = ()
     threads: int = 0
     upgrade: bool = False
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.prover.attack import Counterexample
 from graphopt.prover.cases import Case, Instance, instance_of, parse_case, written_case
 from graphopt.prover.evidence import Verdict, check_rule

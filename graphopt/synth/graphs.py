@@ -14,7 +14,8 @@ from graphopt.cost.analytic import Roofline, node_ms
 from graphopt.cost.shapes import Shapes
 from graphopt.ir import ops
 from graphopt.ir.constants import small_array, tensor_of
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Node, Value, build
 from graphopt.ir.types import ValueType, digest
 from graphopt.rewrite.apply import apply

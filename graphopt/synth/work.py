@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.prover.attack import Counterexample
 from graphopt.prover.cases import Case, Instance, operands, written_case
 from graphopt.prover.evidence import Verdict, check_rule

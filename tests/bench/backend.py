@@ -50,7 +50,7 @@ import onnx.backend.test
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, numpy_helper, version_converter
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit

@@ -36,7 +36,7 @@ import numpy as np
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
 from graphopt.ir.simplify import simplify

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.examples import build_example
 from graphopt.rewrite.library import GENERATED, load_library

@@ -32,7 +32,7 @@ from graphopt.cost.store import Store
 from graphopt.cost.windows import CONVOLUTIONS, NORMALISATIONS, POINTWISE, PRODUCTS, REDUCTIONS, VIEWS
 from graphopt.errors import SessionError
 from graphopt.experiments.calibration import spearman
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.memo import collector_paused
 from graphopt.onnxio.load import load

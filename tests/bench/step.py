@@ -18,7 +18,7 @@ from pathlib import Path
 from graphopt.config import cache_dir
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.memo import collector_paused
 from graphopt.onnxio.load import load
 from graphopt.rewrite.library import load_library

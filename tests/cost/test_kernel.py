@@ -13,7 +13,8 @@ from graphopt.cost.kernel import ESTIMATE_MARKUP, KernelCost
 from graphopt.cost.measure import last_level
 from graphopt.cost.store import FAILED, Store
 from graphopt.errors import UnknownNameError
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.rewrite.apply import apply
 from graphopt.rewrite.sites import Sites
 from graphopt.runtime.session import SessionConfig

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.windows import DIAMOND, LIMIT, partition
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from graphopt.rewrite.apply import apply

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import NodeProto
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import make_node
 from graphopt.ir.types import NUMPY_NAMES

@@ -12,7 +12,7 @@ from immutables import Map
 from onnx import ModelProto, helper, numpy_helper
 
 from graphopt.errors import GraphoptError, SessionError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
 from graphopt.ir.simplify import simplify
 from graphopt.ir.types import MADE_UP

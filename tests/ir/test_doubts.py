@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, parser
 
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.simplify import simplify
 from graphopt.ir.types import ValueType, merge
 from graphopt.onnxio.load import load

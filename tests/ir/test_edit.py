@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.load import load
 from tests.ir.check import problems
@@ -54,6 +55,20 @@ def test_an_equal_expression_is_reused():
     after, _ = redefine(graph, "t", "Mul", ["a", "b"])
     assert sorted(n.op for n in after.nodes.values()) == ["Mul", "Sub"]
     assert problems(after) == []
+
+
+def test_a_split_in_two_is_no_part_of_a_split_in_three():
+    nodes = [helper.make_node("Split", [x], parts, name=x) for x, parts in (("x", ["a", "b", "c"]), ("z", ["d", "e"]))]
+    nodes += [helper.make_node("Sum", ["a", "b", "c"], ["y"]), helper.make_node("Sum", ["d", "e"], ["w"])]
+    x, z, y, w = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 2] if n in "xz" else None) for n in "xzyw")
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [x, z], [y, w]), opset_imports=[helper.make_opsetid("", 13)]
+    )
+    graph = load(proto).graph
+    with pytest.raises(RefusedError, match="divides"):
+        Edit(graph, "test").add("Split", [key(graph, "x")], outputs=(None, None))
+    with pytest.raises(RefusedError, match="divides"):
+        Edit(graph, "test").alias(key(graph, "z"), key(graph, "x"))
 
 
 def test_merging_readers_cascades():

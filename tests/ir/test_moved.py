@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.ir.constants import evaluate
-from graphopt.ir.edit import Edit, RefusedError
+from graphopt.ir.delta import RefusedError
+from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph
 from graphopt.onnxio.load import load
 

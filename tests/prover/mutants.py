@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from graphopt.errors import GraphoptError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.prover.examples import UndefinedError, compare_sides
 from graphopt.prover.proof import prove
 from graphopt.rewrite.examples import ExampleError, build_example

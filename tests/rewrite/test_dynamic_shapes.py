@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load

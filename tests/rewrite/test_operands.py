@@ -14,7 +14,7 @@ from graphopt.rewrite.match import match_line
 from graphopt.rewrite.pattern import parse_line
 from graphopt.rewrite.sites import Sites
 from graphopt.rewrite.symbols import OPERANDS
-from tests.onnxio.models import F, library, model, node, rule
+from tests.onnxio.models import INT, F, library, model, node, rule
 
 
 def concat(operands: Sequence[str], relus: Sequence[str] = ()) -> Graph:
@@ -50,6 +50,19 @@ def test_every_way_to_take_the_operands(operands: str, ways: list[dict[str, str]
 
     found = [{k: named(v) for k, v in names.items() if k != "y"} for names in match_line(graph, line, made, {})]
     assert [{k: v for k, v in each.items() if v or k.endswith("s")} for each in found] == ways
+
+
+def split(parts: str) -> Graph:
+    """A Split whose parts have sizes that a caller gives, of which two are read."""
+    nodes = [node("Split", ["x", "sizes"], [*parts], axis=0), node("Concat", ["a", "b"], ["t"], axis=0)]
+    nodes.append(node("Exp", ["t"], ["y"]))
+    return load(model(nodes, [("x", F, ["N", 2]), ("sizes", INT, [len(parts)])], [("y", F, ["M", 2])])).graph
+
+
+@pytest.mark.parametrize(("parts", "found"), [("ab", {"together"}), ("abc", set())])
+def test_a_part_that_nothing_reads_is_a_part(parts: str, found: set[str]):
+    again = rule("together", ["a, b = Split<axis = 0>(x, sizes)", "y = Concat<axis = 0>(a, b)"], ["y = x"])
+    assert {match.rule.id for match in Sites.of(split(parts), library(again)).matches.values()} == found
 
 
 MANY = library(

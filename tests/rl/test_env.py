@@ -23,7 +23,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 import graphopt.rl  # noqa: E402
 from graphopt.cost.store import Store  # noqa: E402
 from graphopt.errors import GraphoptError, UnknownNameError, UsageError  # noqa: E402
-from graphopt.ir.edit import RefusedError  # noqa: E402
+from graphopt.ir.delta import RefusedError  # noqa: E402
 from graphopt.retrace import replay  # noqa: E402
 from graphopt.rl.agent import AgentNotice  # noqa: E402
 from graphopt.rl.episode import Episode  # noqa: E402

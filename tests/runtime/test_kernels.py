@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, parser
 
 from graphopt.errors import SessionError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.ir.types import DTYPES
 from graphopt.onnxio.load import load

@@ -13,7 +13,7 @@ import graphopt
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import RuleError
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.bodies import graphs
 from graphopt.onnxio.emit import emit

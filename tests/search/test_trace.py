@@ -12,7 +12,7 @@ import pytest
 import graphopt
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
-from graphopt.ir.edit import RefusedError
+from graphopt.ir.delta import RefusedError
 from graphopt.ir.simplify import simplify
 from graphopt.onnxio.emit import emit
 from graphopt.onnxio.load import load
