@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from onnx import ModelProto
 
@@ -18,9 +19,10 @@ from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.emit import Emitted, emit
 from graphopt.onnxio.load import Model
 from graphopt.onnxio.save import copy, save
-from graphopt.pipeline.opening import check_model, first_run, open_names, open_sizes, session_config
+from graphopt.pipeline.opening import check_model, first_run, given_inputs, open_names, open_sizes, session_config
 from graphopt.pipeline.prepare import check_targets, load_model, load_rules
 from graphopt.rewrite.library import Library
+from graphopt.runtime.given import Given
 from graphopt.search.arena import Arena
 from graphopt.search.normal import simplified
 from graphopt.search.problem import Step
@@ -108,7 +110,7 @@ def _metadata(told: Trace, chosen: Sequence[Step]) -> dict[str, str]:
     return version | {"graphopt.rules": json.dumps(Counter(step.rule for step in chosen))}
 
 
-def _arena(told: Trace, loaded: Model, threads: int | None, seed: int = 0) -> Arena:
+def _arena(told: Trace, loaded: Model, threads: int | None, given: Given, seed: int = 0) -> Arena:
     """Where graphs of a trace's model are measured: at the sizes that the trace was made at, as far as it says them."""
     config = session_config(
         told.settings.provider,
@@ -117,9 +119,9 @@ def _arena(told: Trace, loaded: Model, threads: int | None, seed: int = 0) -> Ar
         told.settings.custom_ops,
     )
     ranges, open_ = input_ranges(loaded.graph), open_names(loaded)
-    # The others the trace's options have fixed.
-    sizes = {name: size for name, size in told.sizes.items() if name in open_}
-    _, feeds = first_run(loaded, config, ranges, (), sizes, seed)
+    # The others the trace's options have fixed; and inputs that are given have sizes of their own.
+    sizes = {name: size for name, size in told.sizes.items() if name in open_ and not any(given)}
+    _, feeds = first_run(loaded, config, ranges, given, sizes, seed)
     return Arena(loaded, loaded, config, feeds, told.max_bytes, seed)
 
 
@@ -174,6 +176,7 @@ def bisect(
     *,
     slower: bool = False,
     threads: int | None = None,
+    inputs: str | Path | Mapping[str, Any] | None = None,
     seed: int = 0,
     seconds: float = 3.0,
 ) -> Culprit:
@@ -184,19 +187,22 @@ def bisect(
         model: The model it was written for.
         slower: Look for a loss of speed instead of a wrong result.
         threads: Threads within an operator; ``None`` for as many as the trace was made with.
-        seed: Of the inputs.
+        inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, in place of random ones.
+        seed: Of the random inputs.
         seconds: For each comparison of speed.
 
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    check_arguments(slower=slower, threads=threads, seed=seed, seconds=seconds)
+    check_arguments(slower=slower, threads=threads, inputs=inputs, seed=seed, seconds=seconds)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
-    arena = _arena(told, loaded, threads, seed)
+    given = given_inputs(inputs, loaded)
+    arena = _arena(told, loaded, threads, given, seed)
     start = simplified(loaded.graph)
     verifier = Verifier(
         arena.loadable(None),
+        overrides=given,
         ranges=input_ranges(loaded.graph),
         dims=told.settings.dims,
         hints=size_hints(loaded.graph),
@@ -259,6 +265,7 @@ def stages(
     *,
     seconds: float | None = 2.0,
     threads: int | None = None,
+    inputs: str | Path | Mapping[str, Any] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
 ) -> list[Stage]:
     """What each rule of a trace was predicted to gain when its turn came, and what the clock says it gained.
@@ -268,15 +275,16 @@ def stages(
         model: The model it was written for.
         seconds: For each measurement; ``None`` to measure nothing.
         threads: Threads within an operator; ``None`` for as many as the trace was made with.
+        inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, in place of random ones.
         on_stage: Hears of each stage.
 
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    check_arguments(seconds=seconds, threads=threads, on_stage=on_stage)
+    check_arguments(seconds=seconds, threads=threads, inputs=inputs, on_stage=on_stage)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
-    arena = None if seconds is None else _arena(told, loaded, threads)
+    arena = None if seconds is None else _arena(told, loaded, threads, given_inputs(inputs, loaded))
     start = before = simplified(loaded.graph)
     found, done = list[Stage](), 0
     for rule, group in groupby(told.steps, key=lambda step: step.rule):

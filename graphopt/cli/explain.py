@@ -43,16 +43,18 @@ def explain(
         ),
     ] = None,
     threads: options.Threads = None,
+    inputs: options.Inputs = None,
     json: options.Json = None,
 ) -> None:
     """Show which rule made which node of a model that graphopt wrote, or what each step gained, predicted and measured."""
-    if trace is None and (seconds is not None or threads is not None):
+    if trace is None and (seconds, threads, inputs) != (None, None, None):
         raise UsageError(
-            "--seconds and --threads are about the steps of a trace, which are measured", "give it with --trace"
+            "--seconds, --threads and --inputs are about the steps of a trace, which are measured",
+            "give it with --trace",
         )
     paths.existing_file(model)
     others = {} if trace is None else {"the trace": paths.existing_file(trace)}
-    paths.report_file(json, {"the model": model}, others)
+    paths.report_file(json, {"the model": model}, {**others, **paths.also_read(inputs=inputs)})
 
     from graphopt.cli.progress import WorkProgress
 
@@ -69,6 +71,7 @@ def explain(
                 model,
                 seconds=(2.0 if seconds is None else seconds) or None,
                 threads=threads,
+                inputs=inputs,
                 on_stage=lambda s: progress(f"step {s.first + s.steps - 1}: {s.rule}"),
             )
             report = {

@@ -62,20 +62,21 @@ def bisect(
         options.option("--slower", help="Look for the step that made the model slower, not for one that broke it."),
     ] = False,
     threads: options.Threads = None,
+    inputs: options.Inputs = None,
     seed: options.Seed = None,
     json: options.Json = None,
 ) -> None:
     """Find the first step of a trace that changes what the model computes (exit code 3), or with --slower how fast it is."""
     for path in (trace, model):
         paths.existing_file(path)
-    paths.report_file(json, {"the model": model}, {"the trace": trace})
+    paths.report_file(json, {"the model": model}, {"the trace": trace, **paths.also_read(inputs=inputs)})
 
     from graphopt.cli.progress import Waiting
 
     with Waiting("looking for the step"):
         from graphopt import retrace
 
-        found = retrace.bisect(trace, model, slower=slower, threads=threads, seed=seed or 0)
+        found = retrace.bisect(trace, model, slower=slower, threads=threads, inputs=inputs, seed=seed or 0)
     document = {
         "schema": "graphopt.bisect/1",
         "step": found.step,

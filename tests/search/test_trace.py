@@ -143,7 +143,7 @@ def test_what_measures_a_trace_again_takes_its_threads(tmp_path, source, monkeyp
     from graphopt import retrace
 
     chosen, configure = list[int](), retrace.session_config
-    monkeypatch.setattr(retrace, "session_config", lambda *given: chosen.append(given[-1]) or configure(*given))
+    monkeypatch.setattr(retrace, "session_config", lambda *given: chosen.append(given[2]) or configure(*given))
     graphopt.optimize(source, trace=tmp_path / "t.json", strategy="none", measure=False, threads=2)
     for threads in (None, 1):
         retrace.stages(tmp_path / "t.json", source, seconds=0.1, threads=threads)
