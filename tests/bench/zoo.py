@@ -206,7 +206,10 @@ def main() -> int:
     parser.add_argument("--families", type=Path)
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
-    chosen = arguments.names or [n for n in names() if describe(n).family not in ("tiny", "demo")]
+    described = [
+        (n, describe(n)) for n in arguments.names or names()
+    ]  # a name that is none ends it here, not after an hour
+    chosen = [n for n, model in described if arguments.names or model.family not in ("tiny", "demo")]
     entries: list[dict[str, Any]] = []
     if arguments.json and arguments.json.exists():
         entries = json.loads(arguments.json.read_text())
