@@ -265,7 +265,8 @@ def likely_sizes(specs: Sequence[TensorSpec]) -> dict[str, int]:
         for axis, dim in enumerate(spec.shape):
             for part in (dim, *addends(dim)) if isinstance(dim, str) else ():
                 unnamed = part == dim_name(spec.name, axis) or _COUNTED.fullmatch(part)
-                by_name = unnamed_size(spec, axis) if unnamed else default_size(part)
+                by_place = unnamed_size(spec, axis) if unnamed or _of_image(spec, axis) else _DEFAULT_SIZE
+                by_name = by_place if unnamed else default_size(part, by_place)
                 found.setdefault(part, known[part][0] if part in known else by_name)
     return found
 
@@ -365,6 +366,13 @@ def default_size(symbol: str, otherwise: int = _DEFAULT_SIZE) -> int:
     if any(word in name for word in _TOKENS):
         return table().sizes["past" if "past" in name else "sequence"][0]
     return _IMAGE_SIZE if name in _IMAGE_NAMES else otherwise
+
+
+def _of_image(spec: TensorSpec, axis: int) -> bool:
+    """Whether a dimension is a side of an image of three colours, whatever it is called."""
+    if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
+        return False
+    return axis in ((2, 3) if spec.shape[1] == 3 else (1, 2))
 
 
 def unnamed_size(spec: TensorSpec, axis: int) -> int:
