@@ -35,8 +35,8 @@ PARTS = 8
 """Shares are told apart in steps of an eighth: the price of a window need not know more."""
 _STEPS = 5  # operators between mask and product at most: exporters write reshapes on either side of the Softmax
 _BETWEEN = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
-_memo: Memo[int, tuple[int, int]] = Memo()
-_digests: Memo[int, str] = Memo()
+_memo: Memo[tuple[int, int], tuple[int, int]] = Memo()
+_digests: Memo[tuple[int, int], str] = Memo()
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,12 +166,13 @@ def _content(graph: Graph, key: int) -> str | None:
 
 def _digest(graph: Graph, key: int) -> str | None:
     """The same of a large constant that is computed, as the part of a mask is."""
-    if key not in _digests:
+    at = (graph.origin, key)
+    if at not in _digests:
         array = readable_array(graph, key)
         if array is None:
             return None
-        _digests[key] = hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
-    return _digests[key]
+        _digests[at] = hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+    return _digests[at]
 
 
 def _attribute(value: Any) -> str:
@@ -237,11 +238,12 @@ def _masks(graph: Graph, scores: int) -> tuple[int, int]:
 
 def _masked(graph: Graph, key: int) -> tuple[int, int]:
     """Eighths of a constant that the exponential makes denormal, and denormal or zero; at least one where there are any."""
-    if key not in _memo:
+    at = (graph.origin, key)
+    if at not in _memo:
         array = readable_array(graph, key)
         array = np.zeros(0) if array is None else array
         numeric = array.dtype.kind == "f" and array.size > 1
         shares = [float(np.mean(part)) if numeric else 0.0 for part in ((array > LOW) & (array < HIGH), array < HIGH)]
         first, second = (min(PARTS, max(1, round(share * PARTS))) if share > 0 else 0 for share in shares)
-        _memo[key] = first, second
-    return _memo[key]
+        _memo[at] = first, second
+    return _memo[at]

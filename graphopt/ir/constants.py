@@ -73,7 +73,7 @@ def tensor_of(array: Array, meant: float | None = None) -> Tensor:
     return Tensor(key, ValueType(row.short, tuple(array.shape)), ArrayData(array, meant))
 
 
-_small: Memo[tuple[int, int], Array | None] = Memo()
+_small: Memo[tuple[int, int, int], Array | None] = Memo()
 
 
 def evaluate(graph: Graph, key: int, memo: Mapping[int, Array] | None = None) -> Array:
@@ -261,7 +261,7 @@ def _shape(graph: Graph, node: Node) -> Array:
 
 
 def small_array(graph: Graph, key: int | None) -> Array | None:
-    """The content of a constant of at most :data:`SMALL` bytes, ``None`` for anything else (memoised by key)."""
+    """The content of a constant of at most :data:`SMALL` bytes, ``None`` for anything else (memoised by origin and key)."""
     if key is None:
         return None
     value = graph.values[key]
@@ -270,7 +270,7 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
     n = value.type.nbytes
     if n is None or n > SMALL:
         return None
-    slot = (key, value.tensor.key if value.tensor is not None else 0)
+    slot = _slot(graph, value)
     if slot not in _small:
         try:
             followed = _followed(graph, value)
@@ -280,6 +280,10 @@ def small_array(graph: Graph, key: int | None) -> Array | None:
         except NotConstantError:
             _small[slot] = None
     return _small[slot]
+
+
+def _slot(graph: Graph, value: Value) -> tuple[int, int, int]:
+    return (graph.origin, value.key, 0 if value.tensor is None else value.tensor.key)
 
 
 def readable_array(graph: Graph, key: int) -> Array | None:
@@ -303,7 +307,9 @@ def _followed(graph: Graph, value: Value) -> Array | None:
         return None
     operands = [None if k is None else graph.values[k] for k in node.inputs]
     # Only what is known already: a chain of any length is one session.
-    at_hand = (v is None or v.tensor is not None or (v.key, 0) in _small or node.op in ops.OF_SHAPES for v in operands)
+    at_hand = (
+        v is None or v.tensor is not None or _slot(graph, v) in _small or node.op in ops.OF_SHAPES for v in operands
+    )
     if not all(at_hand):
         return None
     known = [None if v is None else known_content(graph, v.key) for v in operands]

@@ -221,6 +221,7 @@ class Edit:
             outputs=self._outputs,
             opsets=self.graph.opsets,
             hash=self._hash & _MASK,
+            origin=self.graph.origin,
         )
         same = {i for i in self._added if i in self._removed and self._added[i].outputs == self._removed[i].outputs}
         added = tuple(n for i, n in self._added.items() if i not in same)
@@ -240,7 +241,7 @@ class Edit:
         """The graph under construction, for reading constants."""
         # All that is done with a view is to look things up, which a mutation can.
         maps: tuple[Any, Any, Any, Any] = (self._nodes, self._values, self._users, self._ranks.order)
-        return Graph(*maps, (), (), self.graph.opsets, 0)
+        return Graph(*maps, (), (), self.graph.opsets, 0, self.graph.origin)
 
     def _make(self, label: str, id: int, index: int, type: ValueType, const: bool, elements: Content | None) -> int:
         key = output_key(id, index)

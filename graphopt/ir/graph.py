@@ -210,6 +210,7 @@ class Graph:
         outputs: Name and key of each graph output; the name never changes, the key may.
         opsets: Operator-set version by domain.
         hash: Commutative hash of the live nodes: equal for graphs that differ in the order of independent rewrites.
+        origin: What it was made of, see :func:`origin_of`. Rewrites leave it as it is.
     """
 
     nodes: Mapping[int, Node]
@@ -220,6 +221,7 @@ class Graph:
     outputs: tuple[tuple[str, int], ...]
     opsets: Mapping[str, int]
     hash: int
+    origin: int = 0
 
     @cached_property
     def output_keys(self) -> frozenset[int]:
@@ -283,8 +285,12 @@ def build(
     inputs: tuple[int, ...],
     outputs: tuple[tuple[str, int], ...],
     opsets: Mapping[str, int],
+    origin: int | None = None,
 ) -> Graph:
-    """A graph from nodes in topological order and all their values (``producer`` and ``users`` are derived here)."""
+    """A graph from nodes in topological order and all their values (``producer`` and ``users`` are derived here).
+
+    Without an ``origin`` that it has from another graph it has its own.
+    """
     users: dict[int, list[int]] = {key: [] for key in values}
     by_id: dict[int, Node] = {}
     for node in nodes:
@@ -303,7 +309,17 @@ def build(
         outputs=outputs,
         opsets=dict(opsets),
         hash=graph_hash(by_id.values(), outputs),
+        origin=origin_of(values.values(), opsets) if origin is None else origin,
     )
+
+
+def origin_of(values: Iterable[Value], opsets: Mapping[str, int]) -> int:
+    """What is remembered of the content of a key holds for this origin alone.
+
+    A key says what a value is computed from, by name: in another model the weight, the input or the operator of that name may be another one.
+    """
+    told = sorted((v.key, str(v.type), 0 if v.tensor is None else v.tensor.key) for v in values)
+    return digest(sorted(opsets.items()), told)
 
 
 def graph_hash(nodes: Iterable[Node], outputs: tuple[tuple[str, int], ...]) -> int:

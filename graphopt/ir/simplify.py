@@ -55,7 +55,7 @@ def simplify(graph: Graph) -> Graph:
     nodes: list[Node] = []
     by_id: dict[int, Node] = {}
     changed = False
-    view = Graph(by_id, values, {}, {}, (), (), graph.opsets, 0)
+    view = Graph(by_id, values, {}, {}, (), (), graph.opsets, 0, graph.origin)
     for node in graph.in_order():
         if node.id not in live:
             continue
@@ -86,7 +86,7 @@ def simplify(graph: Graph) -> Graph:
     if not changed and len(nodes) == len(graph.nodes) and len(values) == len(graph.values):
         return graph
     outputs = tuple((name, stands_for.get(key, key)) for name, key in graph.outputs)
-    return build(nodes, values, graph.inputs, outputs, graph.opsets)
+    return build(nodes, values, graph.inputs, outputs, graph.opsets, graph.origin)
 
 
 def unpacked(graph: Graph) -> Graph:

@@ -17,7 +17,7 @@ from graphopt.ir.constants import known_content, small_array
 from graphopt.ir.content import LIMIT, Content
 from graphopt.ir.delta import Delta
 from graphopt.ir.edit import Edit
-from graphopt.ir.graph import Graph, Node, Value
+from graphopt.ir.graph import Graph, Node, Value, origin_of
 from graphopt.ir.infer import type_proto, value_type
 from graphopt.ir.simplify import simplify
 from graphopt.ir.types import Shape, ValueType, known
@@ -151,7 +151,10 @@ def _informed(inner: Graph, graph: Graph, owner: Node) -> Graph:
         elif (told := elements_of(graph, None if around is None else around.key)) is not None:
             values[key] = replace(inner.values[key], content=tuple(dim if known(dim) else None for dim in told))
     inputs = tuple(key for key in inner.inputs if key not in values or not values[key].const)
-    return replace(inner, values=Map(inner.values).update(values), inputs=inputs) if values else inner
+    if not values:
+        return inner
+    known_here = Map(inner.values).update(values)
+    return replace(inner, values=known_here, inputs=inputs, origin=origin_of(known_here.values(), inner.opsets))
 
 
 def elements_of(graph: Graph, key: int | None) -> Content | None:

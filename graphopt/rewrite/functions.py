@@ -16,10 +16,12 @@ from graphopt.rewrite.symbols import ITEMS, Symbol, TooLargeError, Unknown, boun
 
 T = TypeVar("T")
 
-_extremes: Memo[int | None, tuple[float, float] | None] = Memo()
-_margins: Memo[tuple[int | None, int, int], float | None] = Memo()
-_distinct: Memo[int | None, tuple[float, ...] | None] = Memo()
-_rises: Memo[int | None, int | None] = Memo()
+_Slot = tuple[int, int | None]
+"""Under what something is remembered of a constant: its graph's origin, its key."""
+_extremes: Memo[_Slot, tuple[float, float] | None] = Memo()
+_margins: Memo[tuple[int, int | None, int, int], float | None] = Memo()
+_distinct: Memo[_Slot, tuple[float, ...] | None] = Memo()
+_rises: Memo[_Slot, int | None] = Memo()
 
 
 def _type(env: Env, x: Ref) -> ValueType:
@@ -146,11 +148,12 @@ def _array(env: Env, x: Ref) -> np.ndarray[Any, Any]:
     return array
 
 
-def _learnt(memo: Memo[int | None, T | None], env: Env, x: Ref, read: Callable[[np.ndarray[Any, Any]], T | None]) -> T:
+def _learnt(memo: Memo[_Slot, T | None], env: Env, x: Ref, read: Callable[[np.ndarray[Any, Any]], T | None]) -> T:
     """What is read off a constant, once; :class:`Unknown` where that is nothing."""
-    if x.key not in memo:
-        memo[x.key] = read(_array(env, x))
-    found = memo[x.key]
+    at = (env.graph.origin, x.key)
+    if at not in memo:
+        memo[at] = read(_array(env, x))
+    found = memo[at]
     if found is None:
         raise Unknown
     return found
@@ -175,7 +178,7 @@ def margin(env: Env, x: Ref, rows: int, columns: int) -> float:
 
     Rows and columns are the last two axes. Where nothing is seen at all (minus infinity everywhere) it is minus infinity.
     """
-    at = (x.key, rows, columns)
+    at = (env.graph.origin, x.key, rows, columns)
     if at not in _margins:
         _margins[at] = _margin(_array(env, x), rows, columns)
     if (found := _margins[at]) is None:

@@ -11,9 +11,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from graphopt.ir.constants import NotConstantError, evaluate, evaluate_all, small_array
+from graphopt.ir.simplify import simplify
 from graphopt.ir.types import ValueType
+from graphopt.onnxio.inside import open_body
 from graphopt.onnxio.load import load
 from graphopt.runtime.session import LoadableModel, Session, SessionConfig
+from tests.onnxio.models import B, F, body, model, node, weight
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.standard_normal((1, 3, 6, 6)).astype(np.float32)
@@ -108,6 +111,8 @@ from dataclasses import replace
 import numpy as np
 from onnx import helper, numpy_helper
 from graphopt.ir.constants import evaluate
+from graphopt.ir.simplify import simplify
+from graphopt.onnxio.inside import open_body
 from graphopt.onnxio.load import load
 
 nodes = [helper.make_node("Concat", ["a", "b"], ["w"], axis=0), helper.make_node("MatMul", ["x", "w"], ["y"])]
@@ -149,3 +154,29 @@ def test_what_one_graph_does_not_know_an_equal_one_may():
     assert small_array(vague, keys["d"]) is None
     found = small_array(graph, keys["d"])
     assert found is not None and found.tolist() == [2, 1, 2]
+
+
+def test_what_is_remembered_of_a_constant_is_not_that_of_another_model():
+    """Names and operators are the same, but not what they stand for: operator sets differ, and weights that bodies read."""
+
+    def softmax(opset: int):
+        nodes = [node("Softmax", ["w"], ["soft"]), node("Mul", ["x", "soft"], ["y"])]
+        weights = [weight("w", np.zeros((1, 2, 1), np.float32))]
+        graph = simplify(load(model(nodes, [("x", F, ["N", 2, 5])], [("y", F, None)], weights, opset=opset)).graph)
+        return small_array(graph, graph.nodes[graph.values[graph.outputs[0][1]].producer].inputs[1]).ravel().tolist()
+
+    assert softmax(13) == [1, 1]
+    assert softmax(12) == [0.5, 0.5]
+
+    def reshaped(*sizes: int):
+        nodes = [node("Concat", ["a", "b"], ["s"], axis=0), node("Reshape", ["x", "s"], ["z"])]
+        branch = body(nodes, [("z", F, None)])
+        nodes = [node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
+        weights = [weight(name, np.array([size])) for name, size in zip("ab", sizes, strict=True)]
+        graph = load(model(nodes, [("c", B, []), ("x", F, [2, 3])], [("y", F, None)], weights)).graph
+        opened = open_body(graph, ("y", "then_branch"), set())
+        assert opened is not None
+        return opened.graph.type(opened.graph.outputs[0][1]).shape
+
+    assert reshaped(2, 3) == (2, 3)
+    assert reshaped(3, 2) == (3, 2)
