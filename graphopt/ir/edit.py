@@ -270,8 +270,8 @@ class Edit:
     def _twin(self, id: int, outputs: int) -> Node | None:
         """The node of this id, which computes the same if it has as many outputs as that matters."""
         found = self._nodes.get(id)
-        if found is not None and found.op in ops.DIVIDING and len(found.outputs) != outputs:
-            raise RefusedError("an equal node divides by another number of outputs")
+        if found is not None and found.op in ops.BY_OUTPUTS and len(found.outputs) != outputs:
+            raise RefusedError("an equal node has another number of outputs")
         return found
 
     def _reuse(self, twin: Node, outputs: Sequence[int | None]) -> list[int]:

@@ -36,8 +36,9 @@ SCORE_BIAS = {("", "Attention"): 3, ("com.microsoft", "Attention"): 5, ("com.mic
 # All of their outputs may be left out.
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
-# How many outputs they have, read or not, is a part of what they compute.
-DIVIDING = frozenset({"Split"})
+# How many outputs they have, read or not, is a part of what they compute: how a Split divides, and whether a BatchNormalization trains (before
+# operator set 14 one of five outputs does).
+BY_OUTPUTS = frozenset({"Split", "BatchNormalization"})
 
 # Attributes that only repeat what an operand's shape says: a pattern need not mention them.
 REDUNDANT = frozenset({("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape")})

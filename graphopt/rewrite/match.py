@@ -286,7 +286,7 @@ def match_line(graph: Graph, line: Line, node: Node, names: Names) -> list[Names
     operands, keys = line.operands, node.inputs
     if len(line.outputs) > len(node.outputs) or (line.fixed and len(keys) > len(operands)):
         return []
-    if node.op in ops.DIVIDING and len(line.outputs) != len(node.outputs):
+    if node.op in ops.BY_OUTPUTS and len(line.outputs) != len(node.outputs):
         return []
     bound = dict(names)
     if line.op_variable and not _bind(bound, line.op_variable, f"{node.domain}.{node.op}" if node.domain else node.op):

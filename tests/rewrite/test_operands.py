@@ -65,6 +65,17 @@ def test_a_part_that_nothing_reads_is_a_part(parts: str, found: set[str]):
     assert {match.rule.id for match in Sites.of(split(parts), library(again)).matches.values()} == found
 
 
+@pytest.mark.parametrize(("outputs", "found"), [(["z"], {"plain"}), (["z", "m", "v", "sm", "sv"], set())])
+def test_a_normalisation_that_trains_is_no_other(outputs: list[str], found: set[str]):
+    """Before operator set 14 it is told by its outputs, whether or not they are read."""
+    nodes = [node("BatchNormalization", ["x", "a", "a", "a", "a"], outputs), node("Exp", ["z"], ["y"])]
+    graph = load(model(nodes, [("x", F, ["N", 2]), ("a", F, [2])], [("y", F, ["N", 2])], opset=9)).graph
+    plain = rule(
+        "plain", ["y = BatchNormalization<*how>(x, s, b, m, v)"], ["y = BatchNormalization<*how>(x, b, s, m, v)"]
+    )
+    assert {match.rule.id for match in Sites.of(graph, library(plain)).matches.values()} == found
+
+
 MANY = library(
     rule("any", ["y = Concat<axis = 0>(xs...)"], ["y = Concat<axis = 0>(xs...)"], where=["len(xs) == 0"]),
     rule("middle", ["m = Relu(x)", "y = Concat<axis = 0>(ks..., m, bs...)"], ["y = Concat<axis = 0>(ks..., x, bs...)"]),
