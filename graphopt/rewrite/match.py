@@ -317,9 +317,20 @@ def _bind(names: Names, name: str, value: Any) -> bool:
 def _each(graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names) -> bool:
     """Bind operands of which none is variadic to what a node reads, if they can be."""
     for i, operand in enumerate(operands):
-        if not _operand(graph, operand, keys[i] if i < len(keys) else None, names):
+        key = keys[i] if i < len(keys) else None
+        if not _operand(graph, operand, key, names) or (operand.kind == "number" and _widens(graph, key, keys)):
             return False
     return True
+
+
+def _widens(graph: Graph, number: int | None, keys: tuple[int | None, ...]) -> bool:
+    """Whether a node that reads a number may have more dimensions for it: no other operand is known to have as many as the constant.
+
+    Where all ranks are known the root's would tell. But nobody knows what becomes of a value of unknown rank and a constant of one element.
+    """
+    shape = () if number is None else graph.type(number).shape or ()
+    others = [graph.type(key).shape for key in keys if key is not None and key != number] if shape else []
+    return bool(shape) and all(other is None or len(other) < len(shape) for other in others)
 
 
 def _operands(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from graphopt.ir.graph import Graph
@@ -14,7 +15,7 @@ from graphopt.rewrite.match import match_line
 from graphopt.rewrite.pattern import parse_line
 from graphopt.rewrite.sites import Sites
 from graphopt.rewrite.symbols import OPERANDS
-from tests.onnxio.models import INT, F, library, model, node, rule
+from tests.onnxio.models import INT, F, library, model, node, rule, weight
 
 
 def concat(operands: Sequence[str], relus: Sequence[str] = ()) -> Graph:
@@ -74,6 +75,19 @@ def test_a_normalisation_that_trains_is_no_other(outputs: list[str], found: set[
         "plain", ["y = BatchNormalization<*how>(x, s, b, m, v)"], ["y = BatchNormalization<*how>(x, b, s, m, v)"]
     )
     assert {match.rule.id for match in Sites.of(graph, library(plain)).matches.values()} == found
+
+
+@pytest.mark.parametrize(
+    ("x", "number", "found"),
+    [(None, (), True), (None, (1,), False), (None, (1, 1), False), ([], (1,), False), (["N"], (1,), True), (["N", 2], (1,), True)],
+)  # fmt: skip
+def test_a_number_makes_no_dimensions(x: list[int | str] | None, number: tuple[int, ...], found: bool):
+    """What is larger by a dimension for it is another result: nobody would notice where the ranks are unknown."""
+    nodes = [node("Max", ["x", "zero"], ["z"]), node("Exp", ["z"], ["y"])]
+    zero = weight("zero", np.zeros(number, np.float32))
+    graph = load(model(nodes, [("x", F, x)], [("y", F, None)], [zero])).graph
+    relu = rule("relu", ["y = Max(x, 0)"], ["y = Relu(x)"])
+    assert bool(Sites.of(graph, library(relu)).matches) == found
 
 
 MANY = library(
