@@ -304,9 +304,11 @@ def match_line(graph: Graph, line: Line, node: Node, names: Names) -> list[Names
     turned = len(operands) == 2 and len(keys) == 2 and node.op in ops.COMMUTATIVE and keys[0] != keys[1]
     orders = (keys, (keys[1], keys[0])) if turned else (keys,)
     if not line.fixed:
-        return [found for order in orders for found in _operands(graph, operands, order, bound)]
-    tried = [(order, dict(bound)) for order in orders[1:]]
-    return [found for order, found in [(keys, bound), *tried] if _each(graph, operands, order, found)]
+        ways = [found for order in orders for found in _operands(graph, operands, order, bound)]
+    else:
+        tried = [(order, dict(bound)) for order in orders[1:]]
+        ways = [found for order, found in [(keys, bound), *tried] if _each(graph, operands, order, found)]
+    return [] if ways and node.op in ops.BROADCASTING and _may_widen(graph, keys) else ways
 
 
 def _bind(names: Names, name: str, value: Any) -> bool:
@@ -317,20 +319,24 @@ def _bind(names: Names, name: str, value: Any) -> bool:
 def _each(graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, ...], names: Names) -> bool:
     """Bind operands of which none is variadic to what a node reads, if they can be."""
     for i, operand in enumerate(operands):
-        key = keys[i] if i < len(keys) else None
-        if not _operand(graph, operand, key, names) or (operand.kind == "number" and _widens(graph, key, keys)):
+        if not _operand(graph, operand, keys[i] if i < len(keys) else None, names):
             return False
     return True
 
 
-def _widens(graph: Graph, number: int | None, keys: tuple[int | None, ...]) -> bool:
-    """Whether a node that reads a number may have more dimensions for it: no other operand is known to have as many as the constant.
+def _may_widen(graph: Graph, keys: tuple[int | None, ...]) -> bool:
+    """Whether a constant among operands that are stretched over each other may do nothing but add dimensions of one to the others.
 
-    Where all ranks are known the root's would tell. But nobody knows what becomes of a value of unknown rank and a constant of one element.
+    Rules move constants about as if they did not, and where all ranks are known the root's tells of it. Nobody notices where one is not.
     """
-    shape = () if number is None else graph.type(number).shape or ()
-    others = [graph.type(key).shape for key in keys if key is not None and key != number] if shape else []
-    return bool(shape) and all(other is None or len(other) < len(shape) for other in others)
+    shapes = [(graph.type(key).shape, graph.is_const(key)) for key in keys if key is not None]
+    if all(shape is not None for shape, _ in shapes):
+        return False
+    ranks: dict[bool, int] = {True: 0, False: 0}
+    for shape, const in shapes:
+        adds = const and shape is not None and shape[:1] == (1,)
+        ranks[adds] = max(ranks[adds], len(shape or ()))
+    return ranks[True] > ranks[False]
 
 
 def _operands(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import pytest
@@ -78,15 +79,18 @@ def test_a_normalisation_that_trains_is_no_other(outputs: list[str], found: set[
 
 
 @pytest.mark.parametrize(
-    ("x", "number", "found"),
-    [(None, (), True), (None, (1,), False), (None, (1, 1), False), ([], (1,), False), (["N"], (1,), True), (["N", 2], (1,), True)],
+    ("x", "one", "found"),
+    [(None, (), True), (None, (1,), False), (None, (1, 1), False), (["N"], (1,), True), (["N", 2], (1,), True), ([1, 2], (1,), True),
+     (None, (2,), True), (None, (1, 2), False)],
 )  # fmt: skip
-def test_a_number_makes_no_dimensions(x: list[int | str] | None, number: tuple[int, ...], found: bool):
-    """What is larger by a dimension for it is another result: nobody would notice where the ranks are unknown."""
+def test_a_constant_that_may_add_dimensions_matches_nothing(
+    x: list[int | str] | None, one: tuple[int, ...], found: bool
+):
+    """Nobody would notice where the ranks are unknown."""
     nodes = [node("Max", ["x", "zero"], ["z"]), node("Exp", ["z"], ["y"])]
-    zero = weight("zero", np.zeros(number, np.float32))
-    graph = load(model(nodes, [("x", F, x)], [("y", F, None)], [zero])).graph
-    relu = rule("relu", ["y = Max(x, 0)"], ["y = Relu(x)"])
+    weights = [weight("zero", np.zeros(one, np.float32))]
+    graph = load(model(nodes, [("x", F, x)], [("y", F, None)], weights)).graph
+    relu = rule("relu", ["y = Max(x, 0)" if prod(one) == 1 else "y = Max(x, c)"], ["y = Relu(x)"])
     assert bool(Sites.of(graph, library(relu)).matches) == found
 
 
