@@ -110,6 +110,21 @@ def _reached(above: Mapping[Hashable, set[Hashable]], start: Hashable) -> frozen
     return frozenset(found)
 
 
+def may_widen(graph: Graph, keys: Iterable[int | None]) -> bool:
+    """Whether a constant among operands that are laid over each other may do nothing but add dimensions of one to the others.
+
+    Rules move constants about as if they did not, and where all ranks are known the root's tells of it. Nobody notices where one is not.
+    """
+    shapes = [(graph.type(key).shape, graph.is_const(key)) for key in keys if key is not None]
+    if all(shape is not None for shape, _ in shapes):
+        return False
+    ranks = {True: 0, False: 0}
+    for shape, const in shapes:
+        adds = const and shape is not None and shape[:1] == (1,)
+        ranks[adds] = max(ranks[adds], len(shape or ()))
+    return ranks[True] > ranks[False]
+
+
 def _demanded(
     op: str, attributes: Mapping[str, Any], types: Sequence[ValueType | None]
 ) -> Iterator[tuple[str, Dim, Dim]]:

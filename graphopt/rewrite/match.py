@@ -15,6 +15,7 @@ import numpy as np
 
 from graphopt.errors import RuleError
 from graphopt.ir import ops
+from graphopt.ir.agreement import may_widen
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.types import digest
 from graphopt.rewrite.expr import Env, Expression, Ref
@@ -308,7 +309,7 @@ def match_line(graph: Graph, line: Line, node: Node, names: Names) -> list[Names
     else:
         tried = [(order, dict(bound)) for order in orders[1:]]
         ways = [found for order, found in [(keys, bound), *tried] if _each(graph, operands, order, found)]
-    return [] if ways and node.op in ops.BROADCASTING and _may_widen(graph, keys) else ways
+    return [] if ways and node.op in ops.BROADCASTING and may_widen(graph, keys) else ways
 
 
 def _bind(names: Names, name: str, value: Any) -> bool:
@@ -322,21 +323,6 @@ def _each(graph: Graph, operands: tuple[Operand, ...], keys: tuple[int | None, .
         if not _operand(graph, operand, keys[i] if i < len(keys) else None, names):
             return False
     return True
-
-
-def _may_widen(graph: Graph, keys: tuple[int | None, ...]) -> bool:
-    """Whether a constant among operands that are stretched over each other may do nothing but add dimensions of one to the others.
-
-    Rules move constants about as if they did not, and where all ranks are known the root's tells of it. Nobody notices where one is not.
-    """
-    shapes = [(graph.type(key).shape, graph.is_const(key)) for key in keys if key is not None]
-    if all(shape is not None for shape, _ in shapes):
-        return False
-    ranks: dict[bool, int] = {True: 0, False: 0}
-    for shape, const in shapes:
-        adds = const and shape is not None and shape[:1] == (1,)
-        ranks[adds] = max(ranks[adds], len(shape or ()))
-    return ranks[True] > ranks[False]
 
 
 def _operands(
