@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ from graphopt.verification.reference import sizes_wanted
 from graphopt.verification.sizes import size_hints
 from graphopt.wording import plural
 
+_UNSUPPORTED = re.compile(r"\bnot (yet )?(be )?(supported|implemented)\b|\bnot support\b", re.IGNORECASE)
 _LOOKS_UP = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 
 
@@ -219,7 +221,9 @@ def _fails_everywhere(
         )
     else:
         hint = choose + ("check --inputs" if given else "give real ones with --inputs, a file .npz or a folder")
-        if zeros:
+        if _UNSUPPORTED.search(str(error)):
+            hint = "the runtime says that it has no kernel for this, which other sizes and inputs hardly change: look at the node named"
+        elif zeros:
             hint = "it fails on zeros as well, so the fault is likely in the model: look at the node named"
         elif blamed:
             hint += f"; what it fails on comes of {', '.join(blamed[:6])}{' ...' if len(blamed) > 6 else ''}"

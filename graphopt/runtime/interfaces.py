@@ -17,6 +17,7 @@ from graphopt.runtime.ties import Linear, linear
 
 _FILE = Path(__file__).with_name("interfaces.yaml")
 _NOTHING = "-"
+_MORE = 8  # tokens that a text is made longer by
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ def _fits(entry: InterfaceEntry, name: str, spec: TensorSpec, specs: Sequence[Te
         spec.kind == "tensor"
         and len(entry.axes) == len(spec.shape)
         and entry.match.fullmatch(name) is not None
-        and (entry.beside is None or any(entry.beside.fullmatch(other.name) for other in specs))
+        and (
+            entry.beside is None
+            or any(entry.beside.fullmatch(n) for other in specs for n in (other.name, other.known_as))
+        )
     )
 
 
@@ -144,4 +148,5 @@ def elements(
     if kind == "lengths":
         longest = interface.size("sequence", shapes) or max((max(s) for s in shapes.values() if len(s) > 1), default=1)
         return np.full(shape, longest).astype(dtype)
-    return np.full(shape, {"past": past, "total": total, "last": total - 1}[kind]).astype(dtype)
+    numbers = {"past": past, "total": total, "last": total - 1, "longer": total + _MORE, "one": 1, "zero": 0}
+    return np.full(shape, numbers[kind]).astype(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import lcm, prod
 
@@ -33,6 +34,8 @@ _BOUNDING = frozenset(
         "TopK",
     }
 )
+_IMAGE = 4  # dimensions
+_HEAD = 8  # width of one of attention
 _LARGEST = 4096
 _LARGEST_BOUND = 512  # attention from each place to each other takes the square of it
 
@@ -41,8 +44,6 @@ def size_hints(graph: Graph) -> Hints:
     """What operators seem to ask of the sizes of symbols."""
     votes: dict[str, dict[int, int]] = {}
     for node in graph.nodes.values():
-        if node.domain or node.opaque:
-            continue
         shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
         for dim, size in _meetings(graph, node, shapes):
             parts = factors(dim) if isinstance(size, int) else None
@@ -56,6 +57,8 @@ def size_hints(graph: Graph) -> Hints:
                 continue
             counted = votes.setdefault(parts[1][0], {})
             counted[size // parts[0]] = counted.get(size // parts[0], 0) + 1
+    for dim, size in _as_results(graph):
+        votes.setdefault(dim, {size: 1})
     return Hints(
         {s: sorted(counted, key=lambda n: (-counted[n], n)) for s, counted in votes.items()},
         _equations(graph),
@@ -63,6 +66,16 @@ def size_hints(graph: Graph) -> Hints:
         {graph.values[key].name: _held(graph, key) for key in graph.inputs if graph.type(key).other},
         _known_as(graph),
     )
+
+
+def _as_results(graph: Graph) -> Iterator[tuple[str, int]]:
+    """Sides of images that are declared of results alone: most come out as large as they went in."""
+    results = [shape for _, key in graph.outputs if (shape := graph.type(key).shape) and len(shape) == _IMAGE]
+    for shape in (graph.type(key).shape or () for key in graph.inputs):
+        for axis, dim in enumerate(shape if len(shape) == _IMAGE else ()):
+            sizes = {size for result in results if isinstance(size := result[axis], int)}
+            if axis > 1 and isinstance(dim, str) and len(sizes) == 1:
+                yield dim, sizes.pop()
 
 
 def _known_as(graph: Graph) -> dict[str, str]:
@@ -103,15 +116,18 @@ def _equations(graph: Graph) -> list[tuple[Linear, Linear]]:
     symbols = {name for shape in declared for dim in shape if isinstance(dim, str) for name in (dim, *linear(dim))}
     found: dict[tuple[Dim, Dim], tuple[Linear, Linear]] = {}
     for node in sorted(graph.nodes.values(), key=lambda node: graph.order[node.id]) if symbols else ():
-        if node.domain or node.opaque:
-            continue
         shapes = [None if key is None else graph.type(key).shape for key in node.inputs]
         for one, two in _meetings(graph, node, shapes):
             if isinstance(one, str) and isinstance(two, str) and one != two:
-                sums = linear(one), linear(two)
+                sums = _sum(one), _sum(two)
                 if all(not name or name in symbols for sum in sums for name in sum):
                     found.setdefault((one, two), sums)
     return list(found.values())
+
+
+def _sum(dim: str) -> Linear:
+    parts = factors(dim)
+    return {parts[1][0]: parts[0]} if parts is not None and len(parts[1]) == 1 and parts[0] > 1 else linear(dim)
 
 
 def _bounds(graph: Graph) -> list[int]:
@@ -132,7 +148,10 @@ def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Itera
     """Dimensions that a node holds against numbers, or against each other."""
     known = [shape for shape in shapes if shape is not None]
     x, w = (*shapes, None, None)[:2]
-    if node.op in BROADCASTING:
+    if node.domain or node.opaque:
+        if (node.domain, node.op) == ("com.microsoft", "Attention") and x and w and len(w) == 2:
+            yield from _attended(node, x, w, shapes[2] if len(shapes) > 2 else None)
+    elif node.op in BROADCASTING:
         yield from _equal(known)
     elif node.op in ("MatMul", "Gemm") and x and w:
         a = x[0 if node.attributes.get("transA", 0) else -1]
@@ -145,6 +164,9 @@ def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Itera
         yield from _equal([shape[:axis] + shape[axis + 1 :] for shape in known])
     elif node.op == "Reshape" and shapes and shapes[0] is not None:
         target = known_content(graph, node.inputs[1]) if len(node.inputs) > 1 else node.attributes.get("shape")
+        result = node.outputs[0]
+        if target is None and result is not None:
+            target = graph.type(result).shape  # known where it was computed from that of an input
         yield from _reshaped(shapes[0], target)
     elif node.op == "Split" and shapes and shapes[0]:
         parts = known_content(graph, node.inputs[1]) if len(node.inputs) > 1 else node.attributes.get("split")
@@ -168,6 +190,16 @@ def _meetings(graph: Graph, node: Node, shapes: Sequence[Shape | None]) -> Itera
             yield dim, max(32, int(size))
 
 
+def _attended(node: Node, x: Shape, w: Shape, b: Shape | None) -> Iterator[tuple[Dim, Dim]]:
+    """Of attention that projects by itself: queries, keys and values in one matrix, and heads that share out their width."""
+    yield from _pair(x[-1], w[0])
+    if "qkv_hidden_sizes" not in node.attributes:
+        yield from _pair(w[1], product((3, w[0])))
+        yield w[0], _HEAD * int(node.attributes.get("num_heads", 1))
+    if b:
+        yield from _pair(b[0], w[1])
+
+
 def _pair(a: Dim, b: Dim) -> Iterator[tuple[Dim, Dim]]:
     if isinstance(a, str) and b is not None:
         yield a, b
@@ -189,9 +221,14 @@ def _equal(shapes: Sequence[Shape]) -> Iterator[tuple[Dim, Dim]]:
 
 
 def _reshaped(x: Shape, target: Sequence[Dim] | None) -> Iterator[tuple[Dim, int]]:
-    """The size of the one symbol of a tensor that is told to have a number of elements, or a multiple of one."""
+    """The size of the one symbol of a tensor that is told to have a number of elements, or a multiple of one; or of several, to have as many as the target."""
     whole = factors(product(x))
-    if target is None or whole is None or len(whole[1]) != 1 or not all(isinstance(d, int) for d in target):
+    if target is None or whole is None:
+        return
+    if not all(isinstance(d, int) for d in target):
+        yield from _as_many(whole, factors(product(target)))
+        return
+    if len(whole[1]) != 1:
         return
     numbers = [d if d else (x[i] if i < len(x) else 1) for i, d in enumerate(target) if d != -1]
     if not all(isinstance(d, int) for d in numbers):
@@ -199,3 +236,17 @@ def _reshaped(x: Shape, target: Sequence[Dim] | None) -> Iterator[tuple[Dim, int
     wanted = prod(int(d) for d in numbers if d is not None)
     if wanted > 0 and whole[0] > 0:
         yield product(x), lcm(wanted, whole[0]) if -1 in target else wanted
+
+
+def _as_many(one: tuple[int, tuple[str, ...]], two: tuple[int, tuple[str, ...]] | None) -> Iterator[tuple[Dim, int]]:
+    """Sizes at which two products are the same: 1 but for one symbol."""
+    if two is None or min(one[0], two[0]) <= 0 or -1 in (one[0], two[0]):
+        return
+    left, right = Counter(one[1]) - Counter(two[1]), Counter(two[1]) - Counter(one[1])
+    for side, (many, few) in ((left, (two[0], one[0])), (right, (one[0], two[0]))):
+        if len(side) == 1 and side.total() == 1 and many % few == 0:
+            alone = next(iter(side))
+            yield alone, many // few
+            for other in {*left, *right} - {alone}:
+                yield other, 1
+            return

@@ -150,5 +150,14 @@ def test_a_position_stays_within_its_table():
 def test_the_table_speaks_of_roles_that_it_knows():
     roles = {role for entry in table().entries for role in entry.axes} - {"-", *table().sums}
     assert roles <= set(table().sizes) and {part for parts in table().sums.values() for part in parts} <= roles
-    assert {entry.values for entry in table().entries} <= {"", "mask", "positions", "past", "total", "last", "lengths"}
+    kinds = {"", "mask", "positions", "past", "total", "last", "lengths", "longer", "one", "zero"}
+    assert {entry.values for entry in table().entries} <= kinds
     assert not recognise([TensorSpec("x", "float32", (1, 2))]).roles
+
+
+def test_a_search_for_a_text_may_make_it_longer():
+    counts = [TensorSpec(name, "int32", (1,)) for name in ("max_length", "min_length", "num_beams")]
+    specs = [TensorSpec("input_ids", "int32", ("b", "s")), *counts, TensorSpec("length_penalty", "float32", (1,))]
+    made = make_feeds(specs, dims={"s": 5})
+    assert made["max_length"].item() > 5 and made["num_beams"].item() == made["min_length"].item() == 1
+    assert made["length_penalty"].tolist() == [1.0]

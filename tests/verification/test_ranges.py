@@ -133,6 +133,14 @@ def test_operands_say_what_an_input_is_where_its_name_does_not():
     assert feeds["f"].tolist() == [128] and feeds["g"].tolist() == [129]  # one token after 128
 
 
+def test_a_cache_of_fixed_length_is_not_full():
+    inputs = "float[n, s, 8] q, float[n, s, 8] k, float[n, s, 8] v, float[n, 2, m, 4] a, float[n, 2, m, 4] b, int32[1] filled, int32[n, beams, m] i"
+    body = 'y, c, d = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v, "", "", "", a, b, filled, i)'
+    text = f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> m ({inputs}) => (float y) {{ {body} }}'
+    _, feeds = first_run(load(parser.parse_model(text)), session_config(), {}, (), {}, 0)
+    assert feeds["filled"].item() < feeds["a"].shape[2] and not feeds["i"].any()
+
+
 def test_a_node_without_a_name_is_called_by_what_it_makes():
     proto = parsed("float[b, 12] x, int64[3] i, float[4, 5] w", "r = Reshape(x, i) y = MatMul(r, w)")
     with pytest.raises(InputsNeededError, match=r"node 'y' \(MatMul\) fails") as error:

@@ -24,6 +24,7 @@ CASES = [
     ("Split", "float[n] x", "float[1] c", "s = Constant<value_ints = [30, 47]>() y, z = Split<axis = 0>(x, s)", {"n": 77}),
     ("Reshape", "float[n, 3] x", "float[1] c", "s = Constant<value_ints = [11, 15]>() y = Reshape(x, s)", {"n": 55}),
     ("Reshape", "float[n] x", "float[1] c", "s = Constant<value_ints = [-1, 51]>() y = Reshape(x, s)", {"n": 51}),
+    ("Reshape", "float[b, 2, n] x", "float[b, 8, h, w] c", "s = Shape(c) y = Reshape(x, s)", {"n": 4, "h": 1, "w": 1}),
     ("Gather", "float[n] x", "float[1] c", "s = Constant<value_ints = [99]>() y = Gather(x, s)", {"n": 100}),
     ("Conv", "float[1, n, h, h] x", "float[2, 5, 3, 3] c", "y = Conv<kernel_shape = [3, 3]>(x, c)", {"n": 5}),
 ]  # fmt: skip
@@ -103,6 +104,30 @@ def test_the_option_is_named_where_nothing_runs():
     with pytest.raises(InputsNeededError, match="other choices of sizes") as error:
         first_run(load(proto("float[n] x", "float[1] c", body)), session_config(), {}, (), {}, 0)
     assert "--dim n=N" in str(error.value.hint)
+
+
+def test_sides_of_an_image_are_those_that_are_declared_of_the_result():
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[b, 3, h, w] x) => (float[b, 3, 40, 52] y) {
+        k = Constant<value_float = 1.0>() s = Constant<value_ints = [3, 1, 2, 2]>() t = Expand(k, s)
+        y = ConvTranspose<group = 3, strides = [2, 2], output_shape = [40, 52]>(x, t) }"""
+    assert size_hints(load(parser.parse_model(text)).graph).sizes == {"h": [40], "w": [52]}
+
+
+def test_attention_that_projects_by_itself_says_how_wide_things_are():
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g
+        (float[b, s, hidden] x, float[hidden, n] w, float[n] c) => (float[b, s, hidden] y) {
+        y = com.microsoft.Attention<num_heads = 12>(x, w, c) }"""
+    _, feeds = first_run(load(parser.parse_model(text)), session_config(), {}, (), {}, 0)
+    assert feeds["x"].shape[2] % 12 == 0 and feeds["w"].shape[1] == 3 * feeds["x"].shape[2]
+
+
+def test_what_the_runtime_has_no_kernel_for_is_not_said_to_want_other_sizes():
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g
+        (float[b, s, 8] x, float[8, 24] w, float[24] c, int32[b, 1, 64, 64] m) => (float[b, s, 8] y) {
+        y = com.microsoft.Attention<num_heads = 2>(x, w, c, m) }"""
+    with pytest.raises(InputsNeededError, match="not supported") as error:
+        first_run(load(parser.parse_model(text)), session_config(), {}, (), {}, 0)
+    assert "no kernel" in str(error.value.hint) and "--dim" not in str(error.value.hint)
 
 
 @CRASHES
