@@ -222,7 +222,8 @@ def _guard_quantised(nodes: list[Node], values: dict[int, Value]) -> list[Node]:
             loose.update(node.outputs)
     for node in reversed(nodes):
         if node.op == "QuantizeLinear":
-            tied.update(node.inputs)
+            # A scale that is computed is as good as data; one that is handed on from a constant, as exporters do that share them, is a constant.
+            tied.update(key for i, key in enumerate(node.inputs) if i == 0 or key is None or not values[key].const)
         elif node.op in _SEEN_THROUGH and not tied.isdisjoint(node.outputs):
             tied.update(node.inputs[:1])
     loose.discard(None)

@@ -261,3 +261,17 @@ def test_a_reshape_in_a_unit_has_no_computed_shape(tmp_path: Path) -> None:
     result = graphopt.optimize(tmp_path / "m.onnx", strategy="none", measure=False)
     ops = [node.op_type for node in result.model.graph.node]
     assert ops == ["QuantizeLinear", "DequantizeLinear", "Reshape", "QuantizeLinear", "DequantizeLinear"]
+
+
+def test_a_scale_that_is_handed_on_is_a_constant(tmp_path):
+    """torch shares equal scales by Identities of the first."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y)
+        <float s = {0.1}, uint8 z = {128}> {
+        t = Identity(s) o = Identity(z)
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) r = Relu(d)
+        p = QuantizeLinear(r, t, o) y = DequantizeLinear(p, t, o) }"""
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(text), path)
+    graphopt.optimize(path, output=tmp_path / "o.onnx", strategy="none", cost_model="analytic", measure=False)
+    ops = [node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node]
+    assert ops == ["QuantizeLinear", "DequantizeLinear", "Relu", "QuantizeLinear", "DequantizeLinear"]
