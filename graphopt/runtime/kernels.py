@@ -9,7 +9,7 @@ is computed in float32 where only that has a kernel.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -84,9 +84,9 @@ def has_kernel(
         return _opens(op, domain, version, operands, results)
     kernels = listed.get((domain, op))
     schema = schema_of(op, domain, version)
-    if schema is None:  # a contributed operator, whose first operand's type is T
-        first = {"T": {str(operands[0])}} if operands and operands[0] in TYPE_STRINGS else {}
-        return not kernels or any(_takes(kernel, version, first) for kernel in kernels)
+    if schema is None:  # a contributed operator
+        asked = _asked(op, domain, operands)
+        return not kernels or any(_takes(kernel, version, asked) for kernel in kernels)
     given = [(formal(schema, i), dtype) for i, dtype in enumerate(operands)]
     given += [(schema.outputs[min(i, len(schema.outputs) - 1)], dtype) for i, dtype in enumerate(results)]
     wanted: dict[str, set[str]] = defaultdict(set)
@@ -98,6 +98,27 @@ def has_kernel(
         return True
     composed = schema.has_function or schema.has_context_dependent_function
     return composed and _opens(op, domain, version, operands, results)
+
+
+def _asked(op: str, domain: str, operands: Sequence[str | None]) -> dict[str, set[str]]:
+    """Dtypes by the type parameters of the runtime's own schema; of an operator of other packages nothing is asked."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for parameter, dtype in zip(_contributed().get((domain, op), ()), operands, strict=False):
+        if dtype in TYPE_STRINGS:
+            found[parameter].add(str(dtype))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _contributed() -> dict[tuple[str, str], list[str]]:
+    """The type parameters of the operands of the runtime's own operators."""
+    from graphopt.runtime.ort import contributed_schemas
+
+    try:
+        schemas = contributed_schemas()
+    except ImportError:  # a runtime that was built without them
+        return {}
+    return {(each.domain, each.name): [operand.typeStr for operand in each.inputs] for each in schemas}
 
 
 def _opens(

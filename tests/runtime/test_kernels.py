@@ -63,3 +63,17 @@ def test_a_gather_of_several_texts_is_never_made():
     )
     with pytest.raises(RefusedError, match="the first text"):
         alone(simplify(load(model(1)).graph), match)
+
+
+def test_operands_of_a_contributed_operator_have_types_of_their_own():
+    """The first operand of most is of type T; here it is the tokens, and T the embeddings."""
+    ids, table = "i32", "f32"
+    embedded = (ids, None, table, table, None, table, table)
+    assert has_kernel("EmbedLayerNormalization", "com.microsoft", 1, embedded, (table, ids))
+    assert not has_kernel(
+        "EmbedLayerNormalization", "com.microsoft", 1, (ids, None, *["i64"] * 2, None, table, table), (table, ids)
+    )
+    assert has_kernel("SkipLayerNormalization", "com.microsoft", 1, (table,) * 3, (table,))
+    assert not has_kernel("SkipLayerNormalization", "com.microsoft", 1, ("i64",) * 3, ("i64",))
+    assert has_kernel("QGemm", "com.microsoft", 1, ("u8", table, "u8", "i8", table, "i8"), (table,))
+    assert has_kernel("NoSuchThing", "com.example", 1, (table,), (table,))
