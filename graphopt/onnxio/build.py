@@ -88,8 +88,9 @@ class _Builder:
         self._seen: set[int] = set()
         self._source = g = proto.graph
         defaults = overridable(proto)
+        sparse_ones = {sparse.values.name for sparse in g.sparse_initializer}  # the runtime lets nobody replace them
         for info in g.input:
-            if info.name in tensors and info.name not in defaults:
+            if info.name in sparse_ones or (info.name in tensors and info.name not in defaults):
                 continue
             type = self._types.get(info.name, value_type(info.type))
             key = digest("input", info.name, str(type))

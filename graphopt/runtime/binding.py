@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphopt.errors import UnsupportedModelError
 from graphopt.ir.types import BY_CODE, BY_NAME, BY_RUNTIME, Array, numpy_dtype
 from graphopt.runtime.ort import onnxruntime
 
@@ -171,6 +172,18 @@ def to_runtime(value: Any, spec: TensorSpec, memory: Memory = HOST) -> Any:
 def borrowed(array: Array, code: int) -> Any:
     """A runtime tensor that borrows the array's memory, read as the given element type."""
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(_dense(array), code)
+
+
+def dense(outputs: list[Any], names: Sequence[str]) -> list[Any]:
+    """Outputs as they came; a sparse tensor, which no declared type tells of, can neither be compared nor handed to another process.
+
+    Raises:
+        UnsupportedModelError: One is a sparse tensor.
+    """
+    for name, value in zip(names, outputs, strict=False):
+        if type(value).__name__ == "SparseTensor":  # the class of the binding, which has no public name
+            raise UnsupportedModelError(f"output {name!r} is a sparse tensor, which can't be compared")
+    return outputs
 
 
 def to_numpy(value: Any) -> Array:

@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from graphopt.errors import ModelError
+from graphopt.api import first_run, session_config
+from graphopt.errors import ModelError, UnsupportedModelError
 from graphopt.ir.edit import Edit
 from graphopt.ir.graph import UNIT
 from graphopt.ir.simplify import simplify
@@ -502,6 +503,25 @@ def test_sparse_weights(tmp_path: Path) -> None:
     assert not any(v.const for v in loaded.graph.values.values())
     x = np.zeros((2, 3), np.float32)
     same(run(out, {"x": x}), [np.array([[0, 5, 2], [0, 0, 9]], np.float32)])
+
+
+def test_sparse_weights_that_are_inputs_as_well(tmp_path: Path) -> None:
+    """The runtime does not ask for them."""
+    sparse = helper.make_sparse_tensor(weight("w", np.array([5.0], np.float32)), weight("", np.array([1])), [2, 3])
+    nodes = [node("Identity", ["x"], ["i"]), node("Add", ["i", "w"], ["y"])]
+    proto = model(nodes, [("x", F, [2, 3]), ("w", F, [2, 3])], [("y", F, [2, 3])])
+    proto.graph.sparse_initializer.append(sparse)
+    out, _, _ = through(proto, tmp_path, library(DROP_IDENTITY))
+    x = np.zeros((2, 3), np.float32)
+    same(run(out, {"x": x}), [np.array([[0, 5, 0], [0, 0, 0]], np.float32)])
+
+
+def test_a_sparse_output_is_told(tmp_path: Path) -> None:
+    sparse = helper.make_sparse_tensor(weight("w", np.array([5.0], np.float32)), weight("", np.array([1])), [2, 3])
+    proto = model([node("Neg", ["x"], ["y"])], [("x", F, [2, 3])], [("y", F, [2, 3]), ("w", F, [2, 3])])
+    proto.graph.sparse_initializer.append(sparse)
+    with pytest.raises(UnsupportedModelError, match="output 'w' is a sparse tensor"):
+        first_run(load(proto), session_config(), {}, (), {}, 0)
 
 
 def test_what_stretches_over_sparse_weights_has_their_shape() -> None:
