@@ -79,12 +79,23 @@ def _fused_matmul(attributes: Mapping[str, Any], inputs: Sequence[ValueType | No
 def _packed_attention(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
     """The rows of the input, as wide as a third of its weights: these hold queries, keys and values."""
     a, w = inputs[0] if inputs else None, inputs[1] if len(inputs) > 1 else None
-    if a is None or w is None or not a.shape or not w.shape or "qkv_hidden_sizes" in attributes:
+    if a is None or w is None or not a.shape or not w.shape:
         return UNKNOWN
+    apart = attributes.get("qkv_hidden_sizes")
+    if apart:
+        return ValueType(a.dtype, (*a.shape[:-1], int(apart[2]))) if len(apart) == 3 else UNKNOWN
     width = w.shape[-1]
     if isinstance(width, int) and width % 3:
         return UNKNOWN  # the runtime does not take it
     return ValueType(a.dtype, (*a.shape[:-1], width // 3 if isinstance(width, int) else None))
+
+
+def _embedded(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
+    """The tokens by the width of their table."""
+    ids, table = (inputs[0], inputs[2]) if len(inputs) > 2 else (None, None)
+    if ids is None or table is None or ids.shape is None or not table.shape:
+        return UNKNOWN
+    return ValueType(table.dtype, (*ids.shape, table.shape[-1]))
 
 
 def _matmul_of_blocks(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
@@ -95,10 +106,17 @@ def _matmul_of_blocks(attributes: Mapping[str, Any], inputs: Sequence[ValueType 
     return ValueType(a.dtype, (*a.shape[:-1], width))
 
 
+def _normalised(inputs: Sequence[ValueType | None]) -> ValueType:
+    """What a LayerNormalization makes: something like its first operand, if the scale is of the same type."""
+    x, scale = (*inputs, None, None)[:2]
+    return x if x is not None and scale is not None and x.dtype == scale.dtype else UNKNOWN
+
+
 # Contributed operators whose first output has a shape of its own.
 _BY_OPERANDS: dict[tuple[str, str], Callable[[Mapping[str, Any], Sequence[ValueType | None]], ValueType]] = {
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
     ("com.microsoft", "Attention"): _packed_attention,
+    ("com.microsoft", "EmbedLayerNormalization"): _embedded,
     ("com.microsoft", "FusedConv"): _fused("Conv", 11),
     ("com.microsoft", "FusedGemm"): _fused("Gemm", 13),
     ("com.microsoft", "FusedMatMul"): _fused_matmul,
@@ -260,7 +278,9 @@ def _infer(
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
-        if onnx.defs.has(op, domain=domain) and op not in _EARLIER:
+        if op in _EARLIER and not domain:
+            return (_normalised(inputs),) + (UNKNOWN,) * (n_outputs - 1)
+        if onnx.defs.has(op, domain=domain):
             raise InferenceError(f"{op} is not in operator set {version}") from None
         return (UNKNOWN,) * n_outputs
     wrong = deadly(op, domain, attributes, n_outputs)
