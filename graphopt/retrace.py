@@ -27,7 +27,7 @@ from graphopt.search.arena import Arena
 from graphopt.search.normal import simplified
 from graphopt.search.problem import Step
 from graphopt.search.selection import first_harm
-from graphopt.search.trace import Trace, TraceError, carry_out, is_graph, read_trace
+from graphopt.search.trace import Trace, TraceError, carry_out, fingerprint, read_trace
 from graphopt.verification.numeric import Verifier
 from graphopt.verification.ranges import input_ranges
 from graphopt.verification.sizes import size_hints
@@ -88,7 +88,7 @@ def replay(
     # Without a step the model stays as it is, unless `optimize` wrote what was simpler without a rule: metadata says that it wrote.
     made = bool(chosen) or (not told.steps and bool(told.metadata))
     graph = carry_out(simplified(loaded.graph), library, told.block, chosen) if made else loaded.graph
-    if len(chosen) == len(told.steps) and not is_graph(graph, told.result):
+    if len(chosen) == len(told.steps) and fingerprint(graph) != told.result:
         raise TraceError("the steps lead to another graph than they did", "was the trace edited?")
     emitted = emit(loaded, graph, max_bytes=told.max_bytes)
     if target is not None:
@@ -144,7 +144,7 @@ def _opened(told: Trace, model: str | Path | ModelProto) -> tuple[Library, Model
             "the rules are not those that the trace was made with", "replay with the same version of graphopt"
         )
     loaded = load_model(model, told.settings)
-    if not is_graph(loaded.graph, told.model):
+    if fingerprint(loaded.graph) != told.model:
         raise TraceError("the model is not the one that the trace was written for")
     return library, loaded
 
@@ -177,6 +177,8 @@ def bisect(
     slower: bool = False,
     threads: int | None = None,
     inputs: str | Path | Mapping[str, Any] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
     seed: int = 0,
     seconds: float = 3.0,
 ) -> Culprit:
@@ -188,13 +190,15 @@ def bisect(
         slower: Look for a loss of speed instead of a wrong result.
         threads: Threads within an operator; ``None`` for as many as the trace was made with.
         inputs: Arrays by input name, an ``.npz`` file of them, or a folder of sets, in place of random ones.
+        rtol: Relative tolerance; ``None`` for that of the trace.
+        atol: Absolute tolerance; ``None`` for that of the trace.
         seed: Of the random inputs.
         seconds: For each comparison of speed.
 
     Raises:
         TraceError: It is not a trace of this model and of the present rules.
     """
-    check_arguments(slower=slower, threads=threads, inputs=inputs, seed=seed, seconds=seconds)
+    check_arguments(slower=slower, threads=threads, inputs=inputs, rtol=rtol, atol=atol, seed=seed, seconds=seconds)
     told = _read(trace, model)
     library, loaded = _opened(told, model)
     given = given_inputs(inputs, loaded)
@@ -206,6 +210,8 @@ def bisect(
         ranges=input_ranges(loaded.graph),
         dims=told.settings.dims,
         hints=size_hints(loaded.graph),
+        rtol=told.settings.rtol if rtol is None else rtol,
+        atol=told.settings.atol if atol is None else atol,
         seed=seed,
     )
 

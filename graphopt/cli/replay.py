@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,6 +54,7 @@ def replay(
         console().print(about)
 
 
+@options.with_settings("threads", "rtol", "atol", "seed")
 def bisect(
     trace: TraceFile,
     model: options.Model,
@@ -61,9 +62,8 @@ def bisect(
         bool,
         options.option("--slower", help="Look for the step that made the model slower, not for one that broke it."),
     ] = False,
-    threads: options.Threads = None,
+    given: Any = None,
     inputs: options.Inputs = None,
-    seed: options.Seed = None,
     json: options.Json = None,
 ) -> None:
     """Find the first step of a trace that changes what the model computes (exit code 3), or with --slower how fast it is."""
@@ -76,7 +76,8 @@ def bisect(
     with Waiting("looking for the step"):
         from graphopt import retrace
 
-        found = retrace.bisect(trace, model, slower=slower, threads=threads, inputs=inputs, seed=seed or 0)
+        chosen = {name: value for name, value in given.items() if value is not None}
+        found = retrace.bisect(trace, model, slower=slower, inputs=inputs, **chosen)
     document = {
         "schema": "graphopt.bisect/1",
         "step": found.step,

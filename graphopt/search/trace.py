@@ -12,7 +12,7 @@ from typing import Any
 
 from graphopt.config import Settings, check_arguments
 from graphopt.documents import DocumentError, read_json, record
-from graphopt.errors import GraphoptError, expect_path, reason
+from graphopt.errors import GraphoptError, UsageError, expect_path, reason
 from graphopt.files import write_text
 from graphopt.ir.delta import RefusedError
 from graphopt.ir.graph import Graph
@@ -27,39 +27,28 @@ from graphopt.wording import plural
 
 SCHEMA = "graphopt.trace/2"
 
+RECORDED = (
+    "dims",
+    "input_shapes",
+    "freeze_initializers",
+    "upgrade",
+    "rules",
+    "exclude",
+    "portable",
+    "max_error",
+    "provider",
+    "provider_options",
+    "custom_ops",
+    "threads",
+    "rtol",
+    "atol",
+)
+"""Settings that decide how a model is loaded and run, which rules there are, and which outputs are the same."""
+
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """What a trace says of how its model is loaded and its rules are chosen, of some settings."""
-    return {
-        "dims": dict(settings.dims),
-        "input_shapes": {k: list(v) for k, v in settings.input_shapes.items()},
-        "freeze_initializers": settings.freeze_initializers,
-        "rules": list(settings.rules),
-        "exclude": list(settings.exclude),
-        "provider": settings.provider,
-        "provider_options": dict(settings.provider_options),
-        "custom_ops": list(settings.custom_ops),
-        "threads": settings.threads,
-        "portable": settings.portable,
-        "upgrade": settings.upgrade,
-    }
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What a trace says of how its model was loaded."""
-
-    rules: tuple[str, ...]
-    exclude: tuple[str, ...]
-    provider: str
-    portable: bool
-    freeze_initializers: bool
-    dims: Mapping[str, int]
-    input_shapes: Mapping[str, tuple[int, ...]]
-    provider_options: Mapping[str, str] = field(default_factory=dict)
-    custom_ops: tuple[str, ...] = ()
-    threads: int = 0
-    upgrade: bool = False
+    """What a trace says of some settings."""
+    return {name: getattr(settings, name) for name in RECORDED}
 
 
 class TraceError(GraphoptError):
@@ -75,11 +64,11 @@ class Trace:
         rules: Hash of the library.
         block: Channel block that the rules were told.
         max_bytes: How large the file may become; decides which constants are folded.
-        options: How the model was loaded and the rules were chosen, as arguments of :func:`graphopt.optimize`.
+        options: How it was made, as arguments of :func:`graphopt.optimize`: see :data:`RECORDED`.
         steps: The rewrites, in order.
         result: Fingerprint of the graph after them.
         metadata: What was recorded in the written model.
-        sizes: Those at which the dimensions that the model leaves open were measured; empty in traces of earlier versions.
+        sizes: Those at which the dimensions that the model leaves open were measured, where any were.
         about: For people: strategy, seed, stop reason, predicted cost, environment.
     """
 
@@ -99,7 +88,7 @@ class Trace:
 
     @property
     def settings(self) -> Settings:
-        """How the model was loaded and the rules were chosen."""
+        """How it was made."""
         return Settings(**check_arguments(**self.options))
 
     def write(self, path: str | Path) -> None:
@@ -134,9 +123,8 @@ def read_trace(path: Path) -> Trace:
         )
     try:
         trace = record(Trace, {k: v for k, v in data.items() if k != "schema"}, "the trace")
-        record(_Options, trace.options, "the trace: 'options'")
         _see_writable(trace)
-    except DocumentError as error:
+    except (DocumentError, UsageError) as error:
         raise TraceError(f"{path}: not a whole trace: {error}", "was it edited?") from error
     return trace
 
@@ -146,7 +134,11 @@ def _see_writable(trace: Trace) -> None:
 
     Raises:
         DocumentError: It is not.
+        UsageError: An option has a value that it can't have.
     """
+    if trace.options.keys() != set(RECORDED):
+        raise DocumentError(f"'options' must be {', '.join(RECORDED)}")
+    check_arguments(**trace.options)
     for number, step in enumerate(trace.steps, 1):
         if len(step.inside) % 2:
             raise DocumentError(f"step {number}: 'inside' must name a node and an attribute for each body")
@@ -204,11 +196,6 @@ def fingerprint(graph: Graph) -> str:
     """What a trace calls a graph: the same in every process, on every machine, with every version of Python."""
     nodes = sorted((node.id, tuple(key or 0 for key in node.outputs)) for node in graph.nodes.values())
     return f"{digest(nodes, [key for _, key in graph.outputs]):016x}"
-
-
-def is_graph(graph: Graph, told: str) -> bool:
-    """Whether a trace means this graph; some were written with :attr:`Graph.hash`, which is Python's."""
-    return told in (fingerprint(graph), f"{graph.hash:016x}")
 
 
 def find(sites: Sites, step: Step) -> Match | None:

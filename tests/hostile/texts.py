@@ -193,8 +193,8 @@ def rule_files() -> Iterator[Case]:
 TRACE: dict[str, Any] = {
     "schema": "graphopt.trace/2", "model": "0" * 16, "rules": "0" * 16, "block": 16, "max_bytes": 10_000_000,
     "options": {
-        "dims": {}, "input_shapes": {}, "freeze_initializers": False, "rules": [], "exclude": [], "provider": "cpu",
-        "provider_options": {}, "portable": False,
+        "dims": {}, "input_shapes": {}, "freeze_initializers": False, "upgrade": False, "rules": [], "exclude": [], "portable": False,
+        "max_error": None, "provider": "cpu", "provider_options": {}, "custom_ops": [], "threads": 0, "rtol": None, "atol": None,
     },
     "steps": [], "result": "0" * 16, "metadata": {}, "about": {},
 }  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt.config import Settings
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.delta import RefusedError
@@ -22,11 +23,10 @@ from graphopt.rewrite.schema import parse_rules
 from graphopt.runtime.environment import block_size
 from graphopt.runtime.session import SessionConfig
 from graphopt.search.problem import Problem
-from graphopt.search.trace import Trace, TraceError, carry_out, fingerprint, read_trace
+from graphopt.search.trace import Trace, TraceError, carry_out, fingerprint, options_of, read_trace
 from tests.test_api import grouped
 
-OPTIONS = {"dims": {}, "input_shapes": {}, "freeze_initializers": False, "rules": [], "exclude": [], "provider": "cpu",
-           "portable": False}  # fmt: skip
+OPTIONS = json.loads(json.dumps(options_of(Settings())))
 LIMIT = 1 << 30
 WRONG = """
 family: wrong
@@ -81,21 +81,18 @@ def test_a_random_trace_replays_to_the_same_bytes(tmp_path, source, seed: int):
     assert read_trace(tmp_path / "t.json") == told
 
 
-def test_a_trace_that_names_graphs_by_pythons_hash_replays(tmp_path, source):
-    expected, told = walk(source, load_library(), 5, 0)
-    start = load(source).graph
-    end = carry_out(simplify(start), load_library(), told.block, told.steps)
-    replace(told, model=f"{start.hash:016x}", result=f"{end.hash:016x}").write(tmp_path / "t.json")
-    again = graphopt.replay(tmp_path / "t.json", source)
-    assert to_proto(again.emitted).SerializeToString(deterministic=True) == expected
-
-
 def test_replay_writes_the_file_that_optimize_wrote(tmp_path, source):
     graphopt.optimize(
         source, output=tmp_path / "a.onnx", trace=tmp_path / "t.json", measure=False, rules=["grouped-conv"]
     )
     graphopt.replay(tmp_path / "t.json", source, output=tmp_path / "b.onnx")
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_a_trace_knows_which_rules_an_error_left_out(tmp_path, source):
+    graphopt.optimize(source, trace=tmp_path / "t.json", strategy="none", measure=False, max_error=0.0)
+    assert load_library(max_error=0.0).hash != load_library().hash
+    graphopt.replay(tmp_path / "t.json", source)
 
 
 def test_the_first_steps_alone(tmp_path, source):
@@ -127,6 +124,10 @@ def test_bisect_finds_a_planted_step(tmp_path, source):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(retrace, "load_rules", lambda *a: library)
             found = retrace.bisect(tmp_path / "t.json", source)
+            assert retrace.bisect(tmp_path / "t.json", source, rtol=1e3).step is None
+            replace(trace, options={**OPTIONS, "rtol": 1e3}).write(tmp_path / "t.json")
+            assert retrace.bisect(tmp_path / "t.json", source).step is None
+            assert retrace.bisect(tmp_path / "t.json", source, rtol=1e-3).step == at + 1
         assert (found.step, found.rule) == (at + 1, "relu-is-nothing")
         assert found.message
 

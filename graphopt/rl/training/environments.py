@@ -30,6 +30,7 @@ from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
 from graphopt.search.problem import Budget, Problem, State
 from graphopt.search.trace import Trace, options_of
+from graphopt.search.trace import fingerprint as graph_fingerprint
 from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, describe, names
 
@@ -124,13 +125,13 @@ class FileEnvironment(TaskEnvironment):
             dims=self.dims, rules=tuple(task.rules), exclude=tuple(task.exclude), threads=task.pricing.threads
         )
         return Trace(
-            f"{self.model.graph.hash:016x}",
+            graph_fingerprint(self.model.graph),
             self.problem.library.hash,
             self.problem.block,
             most_bytes(self.model),
             options_of(settings),
             (*normal.steps, *state.steps),
-            f"{state.search_state.graph.hash:016x}",
+            graph_fingerprint(state.search_state.graph),
             about={"strategy": "rl", "task": self.task.name, "cost": state.cost},
         )
 
