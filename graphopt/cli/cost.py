@@ -170,7 +170,7 @@ def _times(file: Path) -> dict[str, Mapping[str, float]]:
 
 
 @app.command("calibrate", short_help="Compare predicted times with measured ones.")
-@options.with_settings("rules", "exclude", "provider", "provider_options", "custom_ops", "threads", "dims", "seed")
+@options.with_settings("rules", "exclude", "provider", "provider_options", "custom_ops", "threads", "dims", "input_shapes", "seed")
 def calibrate(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
     graphs: Annotated[
@@ -190,10 +190,13 @@ def calibrate(
 
     The errors of a model are those with the correction that the other models ask for.
     """
+    from graphopt.config import load_settings
+
     for model in models:
         paths.existing_file(model)
+    settings = load_settings(given)
     reads = {f"the model {m}": m for m in models}
-    also = paths.also_read(rules=given["rules"] or ())
+    also = paths.also_read(rules=settings.rules)
     paths.report_file(json, reads, also)
     if svg is not None:
         if str(svg) == "-":
@@ -202,7 +205,6 @@ def calibrate(
 
     from graphopt.cli.progress import WorkProgress
 
-    said = {name: value for name, value in given.items() if value is not None}
     points, screen = [], console()
     with WorkProgress(shown=not quiet) as progress:
         from graphopt.experiments.calibration import ENOUGH, agreement, calibrate_model, keep_scale, scaled
@@ -213,7 +215,7 @@ def calibrate(
             def told(done: int, name: str = model.name) -> None:
                 progress(f"measuring {name}: {done} of {graphs}")
 
-            points += calibrate_model(model, graphs=graphs, seconds=seconds, on_graph=told, **said)
+            points += calibrate_model(model, settings, graphs=graphs, seconds=seconds, on_graph=told)
     factor, points = scaled(points)
     known = list(dict.fromkeys(p.model for p in points))
     about = {"models": known, "factor": factor, "points": [asdict(p) for p in points]}
@@ -229,8 +231,7 @@ def calibrate(
     def correct() -> None:
         text = f"nothing was corrected: that takes {ENOUGH} models"
         if len(known) >= ENOUGH:
-            where = {name: said[name] for name in ("provider", "provider_options", "threads") if name in said}
-            scale = keep_scale(factor, **where)
+            scale = keep_scale(factor, settings)
             text = f"graphs take {scale:.3f} times the sum of their windows: predictions are scaled by that from now on"
         if not quiet:
             screen.print(text, soft_wrap=True)

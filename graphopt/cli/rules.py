@@ -52,7 +52,7 @@ app.command("generate", short_help="Find rules: enumerate graphs, pair, prove, p
 
 
 @app.command("list", short_help="List the rules that graphopt uses.")
-@options.with_settings("rules", "exclude", "provider", "portable")
+@options.with_settings("rules", "exclude", "provider", "portable", "max_error")
 def list_rules(
     given: Any = None,
     json: options.Json = None,
@@ -69,13 +69,11 @@ def list_rules(
     problems: list[RuleError] = []
     with Waiting("reading the rules"):
         from graphopt.cost.store import Store
-        from graphopt.rewrite.library import load_library
+        from graphopt.pipeline.prepare import load_rules
         from graphopt.runtime.providers import full_name
 
         full_name(settings.provider)  # one that does not exist has no rules of its own
-        library = load_library(
-            settings.rules, settings.exclude, settings.provider, settings.portable, problems=problems
-        )
+        library = load_rules(settings, problems)
         evidence = _evidence(library.rules)
         with Store() as store:
             uses = store.uses()
@@ -152,7 +150,18 @@ def show_rule(
 
 
 @app.command("stats")
-@options.with_settings("rules", "exclude", "provider", "provider_options", "custom_ops", "threads", "portable", "dims")
+@options.with_settings(
+    "rules",
+    "exclude",
+    "provider",
+    "provider_options",
+    "custom_ops",
+    "threads",
+    "portable",
+    "max_error",
+    "dims",
+    "input_shapes",
+)
 def rule_stats(
     model: options.Model,
     given: Any = None,
@@ -181,18 +190,10 @@ def rule_stats(
 
     with Waiting("counting what each rule does"):
         from graphopt.experiments.stats import model_stats
-        from graphopt.pipeline.opening import session_config
-        from graphopt.rewrite.library import load_library
+        from graphopt.pipeline.prepare import load_rules
 
-        library = load_library(settings.rules, settings.exclude, settings.provider, settings.portable)
-        found = model_stats(
-            model,
-            library,
-            session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops),
-            seconds=SEARCH if settings.budget is None else settings.budget,
-            measure=settings.measure,
-            dims=settings.dims,
-        )
+        seconds = SEARCH if settings.budget is None else settings.budget
+        found = model_stats(model, load_rules(settings), settings, seconds=seconds)
     present(lambda: _show_stats(found, everything=everything), _stats_document(model, found), json)
 
 

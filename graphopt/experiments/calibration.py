@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -17,15 +17,15 @@ from typing import TypeVar
 
 import numpy as np
 
+from graphopt.config import Settings
 from graphopt.cost.fit import remember_scale, remembered_scale
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.errors import SessionError
 from graphopt.ir.delta import RefusedError
 from graphopt.ir.memo import collector_paused
-from graphopt.onnxio.load import load
-from graphopt.pipeline.opening import first_run, session_config
-from graphopt.rewrite.library import load_library
+from graphopt.pipeline.opening import config_of, first_run
+from graphopt.pipeline.prepare import load_model, load_rules
 from graphopt.rewrite.sites import Key
 from graphopt.runtime.environment import machine_of
 from graphopt.runtime.rounds import Sampling
@@ -266,19 +266,7 @@ def calibrate(
 
 
 def calibrate_model(
-    path: str | Path,
-    *,
-    graphs: int = 12,
-    seconds: float = 2.0,
-    rules: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    provider: str = "cpu",
-    provider_options: Mapping[str, str] | None = None,
-    custom_ops: Sequence[str] = (),
-    threads: int = 0,
-    dims: Mapping[str, int] | None = None,
-    seed: int = 0,
-    on_graph: Callable[[int], None] | None = None,
+    path: Path, settings: Settings, *, graphs: int, seconds: float, on_graph: Callable[[int], None]
 ) -> list[Point]:
     """Rewrite a model at random and compare what each graph is predicted to take with what it takes.
 
@@ -287,34 +275,30 @@ def calibrate_model(
     Raises:
         GraphoptError: The model can't be loaded or run.
     """
-    config = session_config(provider, provider_options, threads, custom_ops)
-    library = load_library(rules, exclude, provider)
-    model = load(path, dims=dims)
-    _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, seed)
-    arena = Arena(model, model, config, feeds, seed=seed)
+    config, library, model = config_of(settings), load_rules(settings), load_model(path, settings)
+    _, feeds = first_run(model, config, input_ranges(model.graph), (), {}, settings.seed)
+    arena = Arena(model, model, config, feeds, seed=settings.seed)
     with Store() as store:
         cost = KernelCost(store, config, seconds=_MEASURING, growth=most_added(model))
         problem = Problem.where(library, cost, config)
         start = problem.start(Normal.of(model.graph, problem).graph)
         return calibrate(
-            Path(path).name,
+            path.name,
             problem,
             start,
             arena,
             graphs=graphs,
             seconds=seconds,
-            seed=seed,
+            seed=settings.seed,
             slowdown=cost.slowdown,
             on_graph=on_graph,
         )
 
 
-def keep_scale(
-    factor: float, *, provider: str = "cpu", provider_options: Mapping[str, str] | None = None, threads: int = 0
-) -> float:
+def keep_scale(factor: float, settings: Settings) -> float:
     """Multiply later predictions by a factor; what graphs then take over the sum of their windows."""
     with Store() as store:
-        place = machine_of(session_config(provider, provider_options, threads))
+        place = machine_of(config_of(settings))
         scale = factor * remembered_scale(store, place)
         remember_scale(store, place, scale)
         return scale

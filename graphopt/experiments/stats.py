@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphopt.config import Settings
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.ir.graph import Graph
 from graphopt.ir.memo import collector_paused
-from graphopt.onnxio.load import load
+from graphopt.pipeline.opening import config_of
+from graphopt.pipeline.prepare import load_model
 from graphopt.rewrite.library import Library
 from graphopt.rewrite.match import Around, find
 from graphopt.rewrite.schema import Rule
-from graphopt.runtime.session import SessionConfig
 from graphopt.search.arena import most_added
 from graphopt.search.greedy import Greedy
 from graphopt.search.normal import Normal
@@ -124,21 +124,19 @@ def rule_stats(problem: Problem, graph: Graph, budget: Budget) -> Stats:
 def model_stats(
     path: Path,
     library: Library,
-    config: SessionConfig,
+    settings: Settings,
     *,
     seconds: float,
-    measure: bool = True,
-    dims: Mapping[str, int] | None = None,
 ) -> Stats:
     """Count what each rule does on a model, with the prices that `graphopt optimize` would use.
 
-    Where it may ``measure``, kernels that no earlier run has measured are measured for a few seconds. ``seconds`` limits the search.
+    Where the settings let it measure, kernels that no earlier run has measured are measured for a few seconds. ``seconds`` limits the search.
 
     Raises:
         GraphoptError: The model can't be loaded.
     """
-    model = load(path, dims=dims)
+    config, model = config_of(settings), load_model(path, settings)
     with Store() as store:
-        cost = KernelCost(store, config, seconds=_MEASURING, measure=measure, growth=most_added(model))
+        cost = KernelCost(store, config, seconds=_MEASURING, measure=settings.measure, growth=most_added(model))
         found = rule_stats(Problem.where(library, cost, config), model.graph, Budget(seconds))
         return Stats(found.rules, found.nodes, found.outcome, found.before, cost.estimated)

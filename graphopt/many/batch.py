@@ -17,7 +17,7 @@ from graphopt.many.find import FoundModels, ModelJob, find
 from graphopt.many.finished import FinishedModels, content, contents
 from graphopt.onnxio.save import copy
 from graphopt.pipeline.context import Progress
-from graphopt.pipeline.opening import session_config
+from graphopt.pipeline.opening import config_of
 from graphopt.pipeline.prepare import load_rules
 from graphopt.runtime.environment import fingerprint
 from graphopt.version import __version__
@@ -180,7 +180,7 @@ def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
     Raises:
         GraphoptError: Rules or inputs can't be read.
     """
-    config = session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops)
+    config = config_of(settings)
     return {
         "graphopt": __version__,
         "settings": asdict(settings),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from graphopt.config import provider_name
+from graphopt.config import Settings, provider_name
 from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect_path
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import called
@@ -76,6 +76,11 @@ def session_config(
         )
     libraries = tuple(_library(name) for name in custom_ops)
     return SessionConfig(provider_name(provider), threads, provider_options=options, custom_ops=libraries)
+
+
+def config_of(settings: Settings) -> SessionConfig:
+    """How to open a model as some settings want it; raises as :func:`session_config`."""
+    return session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops)
 
 
 def _library(name: str) -> str:

@@ -16,7 +16,7 @@ from onnx import ModelProto
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
-from graphopt.errors import SessionError, UsageError, expect_path
+from graphopt.errors import RuleError, SessionError, UsageError, expect_path
 from graphopt.files import file_named, writable
 from graphopt.ir.tensors import Stamp
 from graphopt.ir.types import BY_CODE
@@ -24,7 +24,7 @@ from graphopt.onnxio.load import Model, external_files, load
 from graphopt.onnxio.read import upgraded
 from graphopt.onnxio.save import spare
 from graphopt.pipeline.context import Context, Progress, Targets
-from graphopt.pipeline.opening import as_given, bound_sizes, first_run, given_inputs, open_sizes, session_config
+from graphopt.pipeline.opening import as_given, bound_sizes, config_of, first_run, given_inputs, open_sizes
 from graphopt.pipeline.strategies import make_strategy
 from graphopt.rewrite.library import Library, load_library
 from graphopt.runtime import guard
@@ -75,7 +75,7 @@ def prepare(
         raise UsageError(f"cost model {settings.cost_model!r} needs prices, which only a task names")
     began, hear = time.monotonic(), hear or (lambda told: None)
     hear(Progress("load", "loading the rules"))
-    config = session_config(settings.provider, settings.provider_options, settings.threads, settings.custom_ops)
+    config = config_of(settings)
     library = load_rules(settings)
     hear(Progress("load", "loading the model"))
     foreseen = False
@@ -205,11 +205,10 @@ def _left(settings: Settings, spent: float, opening_s: float, run_s: float, *, t
     return left
 
 
-def load_rules(settings: Settings) -> Library:
-    """The rules that some settings name."""
-    return load_library(
-        settings.rules, settings.exclude, settings.provider, settings.portable, max_error=settings.max_error
-    )
+def load_rules(settings: Settings, problems: list[RuleError] | None = None) -> Library:
+    """The rules that some settings name; ``problems`` as for :func:`graphopt.rewrite.library.load_library`."""
+    s = settings
+    return load_library(s.rules, s.exclude, s.provider, s.portable, max_error=s.max_error, problems=problems)
 
 
 def load_model(

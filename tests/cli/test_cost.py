@@ -115,6 +115,12 @@ def test_calibrate(cli, tmp_path):
     assert cli("cost", "calibrate", source, "--graphs", 1).code == 2
 
 
+def test_calibrate_heeds_settings_from_elsewhere(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_PROVIDER", "nonsense")
+    done = cli("cost", "calibrate", grouped(tmp_path / "m.onnx", size=8))
+    assert done.code == 2 and "nonsense" in done.error_lines()[0]
+
+
 def test_a_store_that_can_not_be_made_is_told_in_words(cli, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "file" / "cache"))

@@ -219,6 +219,15 @@ def test_stats_of_some_rules(cli, model):
     assert "batch-norm-after-conv" not in {rule["id"] for rule in rules}
 
 
+def test_the_rules_are_those_that_optimize_would_use(cli, model, monkeypatch):
+    whole = len(json.loads(cli("rules", "list", "--json", "-").out)["rules"])
+    exact = json.loads(cli("rules", "list", "--max-error", "0", "--json", "-").out)["rules"]
+    assert 0 < len(exact) < whole
+    monkeypatch.setenv("GRAPHOPT_MAX_ERROR", "0")
+    assert json.loads(cli("rules", "list", "--json", "-").out)["rules"] == exact
+    assert len(json.loads(cli("rules", "stats", model, "--no-measure", "--json", "-").out)["rules"]) == len(exact)
+
+
 def test_stats_on_more_threads_than_there_are(cli, model):
     outcome = cli("rules", "stats", model, "--threads", str(10**20), "--rules", "affine")
     assert outcome.code == 0 and "threads asked for" in outcome.err, outcome.err

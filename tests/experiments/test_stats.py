@@ -6,6 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from graphopt.config import Settings
 from graphopt.cost.kernel import KernelCost
 from graphopt.cost.store import Store
 from graphopt.experiments.stats import Stats, model_stats, rule_stats
@@ -53,7 +54,7 @@ def test_model(negations, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "negations.onnx"
     onnx.save(negations, path)
-    found = model_stats(path, LIBRARY, SessionConfig(), seconds=20.0, measure=False)
+    found = model_stats(path, LIBRARY, Settings(measure=False), seconds=20.0)
     check(found)
     assert found.estimated > 0
 
