@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,8 +70,6 @@ def optimize(
     """
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other")
-    if quiet:
-        warnings.simplefilter("ignore")
     if check and (output or out_dir):
         raise UsageError("--check writes no model: leave -o and --out-dir out")
     single = {"-o": output, "--trace": trace, "--report": report, "--dry-run": dry_run and not check}

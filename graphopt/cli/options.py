@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -49,6 +50,13 @@ def _held(kind: Kind) -> Callable[[typer.CallbackParam, Any], Any]:
         return value
 
     return held
+
+
+def _silenced(quiet: bool) -> bool:
+    """Passes over warnings from now on, if nothing but errors is to be printed."""
+    if quiet:
+        warnings.simplefilter("ignore")
+    return quiet
 
 
 def file_or_stdout(text: str) -> str:
@@ -180,7 +188,7 @@ Json = Annotated[
         "--json", metavar="FILE|-", help="Write the result as JSON to FILE, or with - to stdout.", parser=file_or_stdout
     ),
 ]
-Quiet = Annotated[bool, option("--quiet", "-q", help="Print errors only.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", callback=_silenced)]
 
 
 _NAMED: dict[str, tuple[str, Callable[[str], tuple[str, Any]]]] = {

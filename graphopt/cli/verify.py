@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,8 +28,6 @@ def verify(
     """Run two models on the same inputs and compare their outputs. Exits with 3 if they differ."""
     from graphopt.config import load_settings
 
-    if quiet:
-        warnings.simplefilter("ignore")
     for path in (original, other):
         paths.existing_file(path)
     models = {"the first model": original, "the second model": other}

@@ -109,6 +109,8 @@ def test_calibrate(cli, tmp_path):
     assert done.code == 0, done.err
     assert "m.onnx" in done.out and "nothing was corrected" in done.err
     assert (tmp_path / "p.svg").read_text().startswith("<svg") and (tmp_path / "c.json").exists()
+    quick = "--graphs", 2, "--seconds", 0.01, "--threads", 10**5
+    assert not cli("cost", "calibrate", source, *quick, "-q").err
     assert cli("cost", "calibrate", source, "--svg", source).code == 2
     assert cli("cost", "calibrate", source, "--svg", "-").code == 2
     assert cli("cost", "calibrate", "none.onnx").code == 2
