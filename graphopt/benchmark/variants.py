@@ -18,6 +18,7 @@ from graphopt.errors import GraphoptError, ModelError, OutputsDifferError, Usage
 from graphopt.onnxio.bodies import all_nodes
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import OURS
+from graphopt.pipeline.strategies import AGENT, takes_agent
 from graphopt.pipeline.write import Result
 from graphopt.runtime.environment import Environment
 from graphopt.runtime.profile import by_op, profile
@@ -110,6 +111,9 @@ def optimised(
     made = Made(Variant(f"graphopt {strategy}", "graphopt", version=__version__))
     if interrupted():
         return made.failed("skipped", "interrupted"), None
+    # An agent is for those of the strategies that take one; where none does, that is a mistake.
+    elsewhere = not takes_agent(strategy) and any(map(takes_agent, plan.strategies))
+    more = {name: value for name, value in plan.optimize.items() if not (elsewhere and name == AGENT)}
     try:
         result = api.optimize(
             source,
@@ -124,7 +128,7 @@ def optimised(
             seed=plan.seed,
             progress=lambda p: tell(f"graphopt {strategy}: {p.message}"),
             interrupted=interrupted,
-            **plan.optimize,
+            **more,
         )
         report = result.report
         if not report["kept_original"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _WRITTEN = {"json": "the JSON results", "csv": "the CSV results", "html": "the page"}
 _PLANNED = (
     "strategy",
-    "agent",
     "provider",
     "provider_options",
     "custom_ops",
@@ -61,7 +59,7 @@ def _list_rivals(wanted: bool) -> None:
     raise typer.Exit
 
 
-@options.with_settings("provider_options", "custom_ops", "rules", "dims", "input_shapes", "seed")
+@options.with_settings("agent", "provider_options", "custom_ops", "rules", "exclude", "dims", "input_shapes", "seed")
 def bench(
     model: Annotated[
         list[str], typer.Argument(metavar="MODEL", help="ONNX models, or names of the zoo.", show_default=False)
@@ -183,8 +181,6 @@ def bench(
         raise UsageError("--rounds and --seconds exclude each other")
     if json == "-" and csv == "-":
         raise UsageError("only one of --json and --csv can go to stdout")
-    if quiet:
-        warnings.simplefilter("ignore")
     settings = load_settings({**given, "budget": budget})
     also = paths.also_read(inputs=inputs, rules=settings.rules, agent=settings.agent)
     named = None if against is None else options.names("--against", against)

@@ -36,6 +36,11 @@ STRATEGIES: Registry[StrategySpec] = Registry(SEARCHES.table, StrategySpec, _of_
 """Strategies by name."""
 
 
+def takes_agent(name: str) -> bool:
+    """Whether a strategy is one of agents."""
+    return AGENT in STRATEGIES.get(name).options
+
+
 def make_strategy(settings: Settings) -> Strategy:
     """The strategy that some settings name.
 

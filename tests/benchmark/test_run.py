@@ -20,7 +20,7 @@ from graphopt.benchmark.peers import PEERS
 from graphopt.benchmark.plan import Plan
 from graphopt.benchmark.results import Ratio, Variant
 from graphopt.benchmark.run import _best_level, bench, find_model
-from graphopt.benchmark.variants import Made, described
+from graphopt.benchmark.variants import Made, described, optimised
 from graphopt.cli.benchtable import show_case
 from graphopt.errors import MissingExtraError, UnknownNameError, UsageError
 from graphopt.runtime.environment import default_threads, fingerprint, usable_cores
@@ -47,6 +47,22 @@ def net(tmp_path):
 def variants(found):
     (case,) = found.cases
     return {variant.name: variant for variant in case.variants}
+
+
+def test_an_agent_is_for_the_strategies_that_take_one(monkeypatch, tmp_path):
+    given = {}
+
+    def optimize(source, *, strategy, agent=None, **more):
+        given[strategy] = agent
+        raise UsageError("no")
+
+    monkeypatch.setattr("graphopt.api.optimize", optimize)
+    for strategies in (("greedy", "rl"), ("auto",)):
+        asked = plan(strategies=strategies, optimize={"agent": "mine"})
+        for strategy in strategies:
+            with pytest.raises(UsageError):
+                optimised(tmp_path, strategy, SessionConfig(), asked, tmp_path, print, lambda: False)
+    assert given == {"greedy": None, "rl": "mine", "auto": "mine"}
 
 
 def test_files_levels_and_failures(net, tmp_path, monkeypatch):
