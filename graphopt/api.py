@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import GraphProto, ModelProto
 
 from graphopt.config import Settings, changed_settings, check_arguments
-from graphopt.errors import InputsNeededError
+from graphopt.errors import CrashError, SessionError
 from graphopt.files import files_read
 from graphopt.onnxio.bodies import all_nodes, graphs
 from graphopt.onnxio.emit import emit, rule_of
@@ -201,7 +201,7 @@ def inspect_model(
         ``path`` (``None`` of a parsed model), ``operators`` (count by type, in bodies too), ``opaque`` (count by reason), ``inputs``, ``defaults`` (which of them
         have a value that a caller may replace), ``outputs``, ``nodes`` (all of ``operators``), ``size``, ``opset``, ``ir_version``, ``sizes`` (those at which open
         dimensions were measured), ``sizes_assumed`` (which of them nobody chose), ``placement`` (``None`` on the CPU) and ``profile``
-        (milliseconds by operator as the runtime runs it; ``None`` when it can't run).
+        (milliseconds by operator as the runtime runs it; ``None`` where it does not, ``unprofiled`` says why).
     """
     check_model("path", path)
     check_arguments(
@@ -231,7 +231,9 @@ def inspect_model(
         _, feeds = first_run(model, config, input_ranges(graph), given, {}, 0)
         sizes = open_sizes(model, feeds)
         kernels = [asdict(k) for k in by_op(profile(loadable(model, emit(model, graph)), feeds, config, runs=runs))]
-    except InputsNeededError as error:
+    except CrashError:
+        raise
+    except SessionError as error:
         unprofiled = f"{error} ({error.hint})" if error.hint else str(error)
     return {
         "schema": "graphopt.inspect/1",

@@ -50,7 +50,7 @@ def explain(
     if trace is None and (seconds, threads, inputs) != (None, None, None):
         raise UsageError(
             "--seconds, --threads and --inputs are about the steps of a trace, which are measured",
-            "give it with --trace",
+            "give one with --trace",
         )
     paths.existing_file(model)
     others = {} if trace is None else {"the trace": paths.existing_file(trace)}

@@ -582,10 +582,22 @@ def test_inspect_says_what_is_left_alone_and_why(cli, tmp_path):
     assert next(iter(report["opaque"])) in " ".join(shown.out.split())
 
 
+def test_inspect_tells_of_a_model_that_the_runtime_does_not_open(cli, tmp_path):
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Own", ["x"], ["y"], domain="my.ops")], "g", values[:1], values[1:])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "own.onnx")
+    report = json.loads(cli("inspect", "own.onnx", "--json", "-").out)
+    assert report["opaque"] == {"custom domain my.ops": 1} and report["profile"] is None
+    assert "--custom-ops" in report["unprofiled"]
+
+
 @pytest.mark.parametrize("option", ["--seconds", "--threads"])
 def test_explain_measures_steps_of_a_trace_only(cli, model, option):
     outcome = cli("explain", model, option, 1)
-    assert outcome.code == 2 and outcome.error_lines()[0].startswith("error: --seconds and --threads are about")
+    assert outcome.code == 2 and outcome.error_lines()[0].startswith(
+        "error: --seconds, --threads and --inputs are about"
+    )
 
 
 def test_explain_a_model_that_nobody_optimised(cli, model):
