@@ -58,7 +58,7 @@ def bench(
 
     Args:
         models: Files, or names of the zoo.
-        plan: What to measure; the installed peers, greedy and all levels of the runtime, on all cores, by default.
+        plan: What to measure; the installed peers, the strategy auto and all levels of the runtime, on all cores, by default.
         progress: Hears what is being done.
         on_case: Hears the results so far, the last case being the new one, whenever a case is done.
         on_result: Hears what graphopt makes of each model: the model, the provider and threads, the variant, the result.

@@ -170,7 +170,9 @@ def _times(file: Path) -> dict[str, Mapping[str, float]]:
 
 
 @app.command("calibrate", short_help="Compare predicted times with measured ones.")
-@options.with_settings("rules", "exclude", "provider", "provider_options", "custom_ops", "threads", "dims", "input_shapes", "seed")
+@options.with_settings(
+    "rules", "exclude", "provider", "provider_options", "custom_ops", "threads", "dims", "input_shapes", "seed"
+)
 def calibrate(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
     graphs: Annotated[

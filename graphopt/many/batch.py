@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -116,8 +117,9 @@ def optimize_many(
     for each in models:
         expect_path("each of models", each)
     expect_path("out", out, also=NoneType)
+    expect_path("inputs", inputs, also=NoneType)
     expect("settings", settings, (Settings, NoneType), "a graphopt.Settings")
-    check_arguments(inputs=inputs, progress=progress, on_done=on_done, interrupted=interrupted)
+    check_arguments(progress=progress, on_done=on_done, interrupted=interrupted)
     if not models:
         raise UsageError("models must name one at least")
     folder = None if out is None else Path(out)
@@ -147,8 +149,7 @@ def optimize_found(
     hear, stop = progress or (lambda told: None), interrupted or (lambda: False)
     hear(Progress("load", "loading the rules"))
     made_with = _made_with(settings, None if inputs is None else Path(inputs))
-    journal = None if folder is None else FinishedModels(folder, made_with)
-    try:
+    with nullcontext() if folder is None else FinishedModels(folder, made_with) as journal:
         done: list[Done] = []
         if journal is not None:
             _carry(found, journal)
@@ -164,9 +165,6 @@ def optimize_found(
             if on_done is not None:
                 on_done(done[-1])
         return done
-    finally:
-        if journal is not None:
-            journal.close()
 
 
 def told(done: Sequence[Done]) -> dict[str, Any]:

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from graphopt import scratch
 from graphopt.errors import GraphoptError, UsageError, reason
-from graphopt.files import in_bytes, write_text
+from graphopt.files import alone, in_bytes, write_text
 from graphopt.many.find import data_files
 from graphopt.onnxio.load import load
 from graphopt.onnxio.save import OURS
+from graphopt.scratch import Closing
 
 NAME = ".graphopt.json"
 SCHEMA = "graphopt.finished/1"
 _CHUNK = 1 << 24
 
 
-class FinishedModels:
+class FinishedModels(Closing):
     """The models that are finished in a folder; while it is open no other process writes there.
 
     Args:
@@ -43,22 +42,18 @@ class FinishedModels:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # Only there can a folder be opened.
-            self._lock = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
         except FileExistsError as error:
             raise UsageError(f"{folder} is not a folder") from error
         except OSError as error:
             raise UsageError(f"{folder}: can't be written to: {reason(error)}") from error
-        if self._lock is not None and not scratch.locked(self._lock):
-            self.close()
-            raise UsageError(f"another graphopt is writing to {folder}", "wait for it, or choose another --out-dir")
+        self._stack = ExitStack()
+        self._stack.enter_context(alone(folder, "wait for it, or choose another --out-dir"))
         self._made_with = json.dumps(made_with, sort_keys=True)
         self._entries, self._carried = self._read("models"), self._read("carried")
 
     def close(self) -> None:
         """Let others write there."""
-        if self._lock is not None:
-            os.close(self._lock)
+        self._stack.close()
 
     def key(self, source: Path) -> str:
         """What a model would be made of, in short."""

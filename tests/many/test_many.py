@@ -354,6 +354,8 @@ def test_a_file_is_no_folder_to_write_to(tmp_path):
     onnx.save(conv_net(), tmp_path / "m.onnx")
     with pytest.raises(UsageError, match=r"m\.onnx is not a folder"):
         optimize_many([tmp_path / "m.onnx"], tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="inputs must be a path, not dict"):
+        optimize_many([tmp_path / "m.onnx"], None, inputs={"x": [1.0]})  # type: ignore[arg-type]
 
 
 def test_one_process_in_a_folder(tmp_path):
