@@ -87,14 +87,14 @@ class Step:
         site: Name of the node where it was applied.
         before_ms: Predicted cost of the whole model before it.
         after_ms: The same after it.
-        family: Family of the rule; empty in documents of an earlier version.
+        family: Family of the rule.
     """
 
     rule: str
     site: str
     before_ms: float
     after_ms: float
-    family: str = ""
+    family: str
 
 
 @dataclass(frozen=True)

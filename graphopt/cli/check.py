@@ -44,7 +44,6 @@ def check_rules(
     everything: Annotated[
         bool, typer.Option("--all", help="Also rules that have evidence for their present text (default: only others).")
     ] = False,
-    changed: Annotated[bool, typer.Option("--changed", help="What is done without --all.", hidden=True)] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the evidence, so that the rules load.")] = False,
     jobs: Annotated[
         int,

@@ -88,7 +88,7 @@ def read_manifest(folder: Path) -> Manifest:
     if schema != SCHEMA:
         raise CheckpointError(f"{path}: not of this version: schema {schema!r} instead of {SCHEMA!r}", "train again")
     try:
-        task = parse_task(json.dumps(_without_drawn_prices(data["task"])), str(path))
+        task = parse_task(json.dumps(data["task"]), str(path))
         manifest = record(Manifest, {**data, "task": task}, "the manifest")
     except (KeyError, DocumentError, UsageError) as error:
         raise CheckpointError(f"{path}: not a whole manifest: {error}") from error
@@ -97,26 +97,3 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path}: unknown algorithm {manifest.algorithm[:40]!r}", f"this version knows {', '.join(known)}"
         )
     return manifest
-
-
-def _without_drawn_prices(task: Any) -> Any:
-    """A task as it is written today: agents of earlier versions could be trained and evaluated at prices that were drawn."""
-    if not isinstance(task, dict):
-        return task
-    pricing, graphs = task.get("pricing"), task.get("graphs")
-    if isinstance(pricing, dict):
-        task = {**task, "pricing": {key: value for key, value in pricing.items() if key not in ("draws", "spread")}}
-    if isinstance(graphs, dict):
-        task = {**task, "graphs": {key: _at_true_prices(value) for key, value in graphs.items()}}
-    return task
-
-
-def _at_true_prices(sources: Any) -> Any:
-    """Sources of graphs without those at drawn prices; whatever else is found stays as it is."""
-    if not isinstance(sources, list):
-        return sources
-    known = [source for source in sources if not (isinstance(source, dict) and source.get("draw"))]
-    return [
-        {key: value for key, value in source.items() if key != "draw"} if isinstance(source, dict) else source
-        for source in known
-    ]

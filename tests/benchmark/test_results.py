@@ -61,7 +61,7 @@ CASE = Case(
                 0.5,
                 "done",
                 False,
-                (Step("r", "n", 2.0, 1.0),),
+                (Step("r", "n", 2.0, 1.0, "f"),),
                 (Family("f", None, None, None, True),),
                 ((0, 0.1, 2.0), (1, 0.4, 1.0)),
             ),

@@ -349,11 +349,6 @@ def test_runs_that_make_no_sense(toy: Task, tmp_path: Path, changes: dict, error
         train(Run(toy, tmp_path / "a", **{"preset": "debug", **changes}))
 
 
-def test_a_checkpoint_with_the_former_name_of_the_decoder_is_read(tmp_path: Path, agent: Path) -> None:
-    saved = save(tmp_path, read_manifest(agent), {"agent.model.told.0.bias": torch.ones(2)})
-    assert list(tensors_of(tmp_path, saved)) == ["agent.model.decoder.0.bias"]
-
-
 def test_folders_that_hold_no_agent(tmp_path: Path, agent: Path) -> None:
     with pytest.raises(CheckpointError, match="no agent"):
         resume(tmp_path)

@@ -33,7 +33,6 @@ Row = dict[str, float]
 _WEIGHTS = re.compile(r"weights-\d+\.safetensors")
 _CUT_SHORT = re.compile(r"\.weights-\d+\.safetensors.*")  # left by a run that was killed just then
 _WRITTEN = {PRICES, PROGRESS, ENCODER, RULES, CONTROLLER, MEMORY}
-_DECODER, _DECODER_BEFORE = "agent.model.decoder.", "agent.model.told."  # what it is called in older files
 
 
 def check_folder(folder: Path) -> None:
@@ -134,7 +133,7 @@ def tensors_of(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
         found: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: can't be read: {reason(error)}") from error
-    return {name.replace(_DECODER_BEFORE, _DECODER): tensor for name, tensor in found.items()}
+    return found
 
 
 def write_progress(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
