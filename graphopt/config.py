@@ -170,14 +170,21 @@ def cache_dir() -> Path:
     Raises:
         UsageError: The variable names the home of nobody, or there is neither the variable nor a home.
     """
-    chosen = os.environ.get("GRAPHOPT_CACHE_DIR")
-    if chosen:
-        try:
-            return Path(chosen).expanduser()
-        except RuntimeError as error:  # it says that there is no such home
-            hint = "set GRAPHOPT_CACHE_DIR to a full path"
-            raise UsageError(f"GRAPHOPT_CACHE_DIR: {chosen}: the home directory is not known", hint) from error
-    return users_cache_dir()
+    return folder_named("GRAPHOPT_CACHE_DIR") or users_cache_dir()
+
+
+def folder_named(variable: str) -> Path | None:
+    """The folder that a variable names; ``None`` where it is not set.
+
+    Raises:
+        UsageError: It names the home of nobody.
+    """
+    chosen = os.environ.get(variable)
+    try:
+        return Path(chosen).expanduser() if chosen else None
+    except RuntimeError as error:  # it says that there is no such home
+        hint = f"set {variable} to a full path"
+        raise UsageError(f"{variable}: {chosen}: the home directory is not known", hint) from error
 
 
 def users_cache_dir() -> Path:

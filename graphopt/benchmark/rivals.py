@@ -18,6 +18,7 @@ from pathlib import Path
 
 from graphopt.benchmark.children import Respondent
 from graphopt.benchmark.worker import save_feeds
+from graphopt.config import folder_named
 from graphopt.errors import SessionError
 from graphopt.ir.types import Array
 from graphopt.runtime.given import load_npz
@@ -246,9 +247,9 @@ for line in sys.stdin:
 
 def python_of(name: str) -> str | None:
     """The interpreter that has a rival: that of its own environment, or this one; ``None`` for none."""
-    places = os.environ.get("GRAPHOPT_RIVALS")
-    if places:
-        own = Path(places) / name / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    places = folder_named("GRAPHOPT_RIVALS")
+    if places is not None:
+        own = places / name / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         if own.is_file():
             return str(own)
     try:

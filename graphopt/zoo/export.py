@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import inspect
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphopt import scratch
-from graphopt.config import users_cache_dir
+from graphopt.config import folder_named, users_cache_dir
 from graphopt.errors import GraphoptError, MissingExtraError, ModelError, UnknownNameError, UsageError
 from graphopt.files import write
 from graphopt.zoo.spec import ZooModel
@@ -35,8 +34,7 @@ _EXTRA_MODULES = frozenset({"torch", "torchvision", "transformers", "PIL", "onnx
 
 def cache_dir() -> Path:
     """Where built models are kept: ``GRAPHOPT_ZOO_DIR``, or the folder ``zoo`` of the user's cache."""
-    override = os.environ.get("GRAPHOPT_ZOO_DIR")
-    return Path(override) if override else users_cache_dir() / "zoo"
+    return folder_named("GRAPHOPT_ZOO_DIR") or users_cache_dir() / "zoo"
 
 
 def file_name(name: str, exporter: Exporter = "dynamo", seed: int = 0) -> str:

@@ -462,6 +462,8 @@ def test_cache_folder_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert cache_dir().name == "zoo"
     monkeypatch.setenv("GRAPHOPT_ZOO_DIR", str(tmp_path))
     assert cache_dir() == tmp_path
+    monkeypatch.setenv("GRAPHOPT_ZOO_DIR", "~/zoo")
+    assert cache_dir() == Path.home() / "zoo"
 
 
 def save_like_resnet(path: Path, size: int) -> None:
