@@ -158,6 +158,7 @@ def _document(found: Sequence[Verdict], unread: Sequence[Mistake]) -> dict[str, 
             "all_sizes": v.all_sizes,
             "false_accept": v.false_accept,
             "worst": v.worst,
+            "error": v.error,
             "message": v.message,
         }
         for v in found

@@ -34,6 +34,7 @@ PROOF = (
     "runs",
     "all_sizes",
     "worst",
+    "error",
     "false_accept",
     "seed",
     "hash",
