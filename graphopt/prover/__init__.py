@@ -2,10 +2,12 @@
 
 Import the modules directly; this file stays empty so that asking for one does not load the others.
 
-    evidence   the verdict of a rule, and the lock file it is recorded in
-    sides      both sides of a rule's examples in the runtime
-    symbolic   the prover: attack and proof of a rule's instances
+    evidence   what is recorded of a rule, and the lock file it is recorded in
+    proof      the verdict: attacked at every instance, proved at as many
     instances  the bounded family of shapes and attributes
+    attack     both sides of an instance in the runtime (sides), on contents of every class
+    symbolic   the proof of an instance
+    generic    the proof for all sizes
     evaluate   a graph over an algebra of elements: semantics, linear, windows, movement, resizing, spectral are its operators,
                domains and order the algebras, numbers what a float constant stands for
 """

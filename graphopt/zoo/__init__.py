@@ -3,7 +3,7 @@
 In the order a build flows through them:
 
 - ``spec``, ``table``: what models exist, their inputs and numeric parameters; no model library needed.
-- ``vision``, ``detection``, ``text``, ``deployed``, ``papers``, ``diffusion``: the builders, from parameters to a ``torch.nn.Module``.
+- ``vision``, ``detection``, ``text``, ``audio``, ``generators``, ``deployed``, ``papers``, ``diffusion``: the builders, from parameters to a ``torch.nn.Module``.
 - ``modules``: makes torchvision importable, and random values wherever initialisation leaves a constant, so that no rewrite is trivially right.
 - ``reduced``: brings what was exported to float16 or to 8 bits, with ONNX Runtime's tools.
 - ``export``: seeds, builds, exports with one of torch's two exporters, and caches the file.

@@ -34,8 +34,6 @@ from graphopt.search.trace import fingerprint as graph_fingerprint
 from graphopt.verification.ranges import input_ranges
 from graphopt.zoo import build, describe, names
 
-"""What the keys of whole graphs begin with, which a reward measured, in a store whose other entries are kernels."""
-
 
 def model_path(source: Source) -> Path:
     """The file of a source; a model of the zoo is built if need be.
