@@ -109,6 +109,7 @@ def run() -> None:
 
 def _serve() -> None:
     model, feeds_file, config_text = sys.argv[1:]
+    answers = guard.stdout_for_answers()
     config = SessionConfig(**json.loads(config_text))
     start = time.perf_counter()
     with Session(Path(model), config) as session:
@@ -119,7 +120,8 @@ def _serve() -> None:
         }
         feeds = make_feeds(session.input_specs, overrides=given)
         session.run(feeds)
-        print(json.dumps({"opened": opened, "peak": peak_memory(), "placement": asdict(session.placement)}), flush=True)
+        first = {"opened": opened, "peak": peak_memory(), "placement": asdict(session.placement)}
+        print(json.dumps(first), file=answers, flush=True)
         turn: Turn | None = None
         for line in sys.stdin:
             question, _, rest = line.strip().partition(" ")
@@ -130,4 +132,4 @@ def _serve() -> None:
             elif question == "outputs":
                 outputs = zip(session.output_names, session.run(feeds), strict=True)
                 save_feeds({name: _wide(value) for name, value in outputs if isinstance(value, np.ndarray)}, Path(rest))
-            print(json.dumps(answer), flush=True)
+            print(json.dumps(answer), file=answers, flush=True)

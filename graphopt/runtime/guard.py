@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from graphopt import scratch
 from graphopt.errors import CrashError, GraphoptError, UsageError, reason
@@ -90,6 +90,13 @@ def spawn(code: str, *arguments: str, **how: Any) -> subprocess.Popen[Any]:
     except OSError as error:
         hint = _NAME_ONE if isinstance(error, FileNotFoundError | PermissionError) else None
         raise GraphoptError(f"no process can be started with {line[0]}: {reason(error)}", hint) from error
+
+
+def stdout_for_answers() -> IO[str]:
+    """The stdout of a process that was started here; from now on only answers go there: what the runtime prints is a complaint."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
 
 
 def start() -> None:

@@ -34,6 +34,18 @@ def test_turns_outputs_and_memory(tmp_path):
     assert outputs["y"].shape == (4, 64) and np.isfinite(outputs["y"]).all()
 
 
+def test_what_the_runtime_prints_is_no_answer(tmp_path, monkeypatch):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(chain(3).proto)
+    printing = (
+        "import os; from graphopt.benchmark import worker; run = worker.Session.run; "
+        "worker.Session.run = lambda *given: (os.write(1, b'noise'), run(*given))[1]; worker.run()"
+    )
+    monkeypatch.setattr("graphopt.benchmark.worker._START", printing)
+    with Worker(path, CONFIG, feeds_file(tmp_path, x=np.ones((4, 64), np.float32))) as worker:
+        assert worker.opened > 0 and worker.outputs(tmp_path / "out.npz")
+
+
 def test_memory_grows_with_the_model(tmp_path):
     peaks = []
     for width in (64, 2048):
