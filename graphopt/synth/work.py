@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import platform
 import re
-import resource
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ from graphopt.prover.instances import instances
 from graphopt.prover.symbolic import agrees, judge
 from graphopt.rewrite.examples import Operand
 from graphopt.rewrite.schema import Rule
+from graphopt.runtime.environment import peak_memory
 from graphopt.synth.bank import Bank
 from graphopt.synth.draft import one_rule, weakened
 from graphopt.synth.generalise import LIMIT, SECONDS, diverse, generalise
@@ -64,8 +65,7 @@ class Usage:
     @staticmethod
     def now() -> Usage:
         """Of this process."""
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return Usage(f"{os.uname().nodename}:{os.getpid()}:{_BORN}", memory, time.process_time())
+        return Usage(f"{platform.node()}:{os.getpid()}:{_BORN}", peak_memory() or 0, time.process_time())
 
 
 @dataclass(frozen=True)
