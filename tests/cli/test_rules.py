@@ -103,6 +103,7 @@ def test_show(cli):
     assert rule["id"] in outcome.out
     assert rule["family"] in outcome.out
     assert "=>" in outcome.out
+    assert any(line.startswith("error ") for line in cli("rules", "show", "strassen-gemm").out.splitlines())
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])

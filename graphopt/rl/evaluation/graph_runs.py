@@ -50,6 +50,27 @@ def _make(spec: StrategySpec, changes: Mapping[str, Any], seed: int) -> Strategy
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A search on a graph, as one of a stage that an agent is held against.
+
+    Attributes:
+        stage: One of :data:`graphopt.rl.evaluation.scores.STAGES`.
+        algorithm: What trained the agent.
+        label: What tables call the search.
+        strategy: The search.
+        seed: Its seed; ``None`` where it knows no chance.
+        whole: Whether it runs to its end whatever budget the others have.
+    """
+
+    stage: int
+    algorithm: str
+    label: str
+    strategy: Strategy
+    seed: int | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True)
 class Agent:
     """An agent of a training run."""
 
@@ -110,36 +131,28 @@ class GraphRuns:
             )
         return replace(self._agents[key], stage=stage)
 
-    def search(
-        self,
-        stage: int,
-        label: str,
-        strategy: Strategy,
-        seed: int | None,
-        algorithm: str,
-        budget: str,
-        most: float | None,
-    ) -> Score | None:
-        """A run of a search; ``None`` if it was interrupted."""
+    def search(self, trial: Trial, budget: str, allowed: float) -> Score | None:
+        """A run of a search with so many candidates, or seconds, as the budget has it; ``None`` if it was interrupted."""
         if self.interrupted():
             return None
+        most = None if trial.whole else allowed
         candidates = int(most) if most is not None and budget == STEPS else None
         seconds = most if budget != STEPS else None
-        known = self._searches.setdefault((label, seed), [])
+        known = self._searches.setdefault((trial.label, trial.seed), [])
         ran = next((r for r in known if r.stands_for(candidates, seconds)), None)
         if ran is None:
-            ran = self._run(strategy, candidates, seconds)
+            ran = self._run(trial.strategy, candidates, seconds)
             if ran is None:
                 return None
             known.append(ran)
         return ran.score(
-            stage=stage,
+            stage=trial.stage,
             model=self.name,
-            strategy=label,
-            against=algorithm,
+            strategy=trial.label,
+            against=trial.algorithm,
             budget=budget,
             run="",
-            seed=seed,
+            seed=trial.seed,
             steps=None,
             allowed=most,
         )

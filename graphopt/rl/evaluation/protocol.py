@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -20,13 +21,12 @@ from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
 from graphopt.rl.agent import ENCODER, Untrained
-from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, searches
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, Trial, searches
 from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
 from graphopt.rl.task import Graphs, Source, Task
 from graphopt.rl.training.environments import kernel_prices, library_of, model_path, open_environment
-from graphopt.search.problem import Strategy
 
 Tell = Callable[[str], None]
 
@@ -280,17 +280,15 @@ class Evaluator:
             SECONDS: seconds,
             TRAINING: max(seconds, min(self.plan.cap, seconds + share)),
         }
-        rivals: list[tuple[str, Strategy, int | None, bool]] = [
-            (search.label, search.make(0), None, search.whole) for search in searches(chance=False)
-        ]
+        trial = partial(Trial, stage, algorithm)
+        rivals = [trial(rival.label, rival.make(0), whole=rival.whole) for rival in searches(chance=False)]
         for s in ours:
-            rivals += [
-                (search.label, search.make(s.seed or 0), s.seed, search.whole) for search in searches(chance=True)
-            ]
-            rivals.append((UNTRAINED, Untrained(self.task, self.plan.rollouts, s.seed or 0), s.seed, False))
+            seed = s.seed or 0
+            rivals += [trial(rival.label, rival.make(seed), s.seed, rival.whole) for rival in searches(chance=True)]
+            rivals.append(trial(UNTRAINED, Untrained(self.task, self.plan.rollouts, seed), s.seed))
         for budget, most in allowed.items():
-            for label, strategy, chance, whole in rivals:
-                score = runs.search(stage, label, strategy, chance, algorithm, budget, None if whole else most)
+            for rival in rivals:
+                score = runs.search(rival, budget, most)
                 if score is not None:
                     yield score
             self.tell(f"{where}: searches, equal {budget}")
