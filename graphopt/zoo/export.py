@@ -86,7 +86,7 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     with scratch.folder("zoo") as temporary:
         built = temporary / "model.onnx"
-        with _extra():
+        with _extra(model):
             from graphopt.zoo.modules import instantiate
 
             module, example = instantiate(model, seed)
@@ -121,8 +121,8 @@ def _is_built(file: Path, model: ZooModel) -> bool:
 
 
 @contextlib.contextmanager
-def _extra() -> Iterator[None]:
-    """Turn a missing optional module into the error that says how to install it."""
+def _extra(model: ZooModel) -> Iterator[None]:
+    """Turn a missing optional module into the error that says how to install it, and what parameters that don't fit lead to into one that names them."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -130,6 +130,10 @@ def _extra() -> Iterator[None]:
         if missing not in _EXTRA_MODULES:
             raise
         raise MissingExtraError("zoo", missing) from error
+    except Exception as error:  # torch's, of any kind
+        if isinstance(error, MemoryError) or "@" not in model.name:
+            raise
+        raise UsageError(f"{model.name} can't be built: {error}", "do its parameters go together?") from error
 
 
 def _export_dynamo(model: ZooModel, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:

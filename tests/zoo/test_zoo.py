@@ -457,6 +457,12 @@ def test_nothing_of_the_machine_is_left_in_the_file(built: Callable[[str, Export
 # The cache
 
 
+def test_parameters_that_do_not_go_together_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"resnet50@size=0 can't be built: .*Kernel size"):
+        build("resnet50@size=0", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_cache_folder_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("GRAPHOPT_ZOO_DIR", raising=False)
     assert cache_dir().name == "zoo"
