@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from graphopt.cost.analytic import Roofline, node_ms
 from graphopt.cost.shapes import Shapes
 from graphopt.ir import ops
-from graphopt.ir.constants import small_array, tensor_of
+from graphopt.ir.constants import small_array
 from graphopt.ir.delta import RefusedError
 from graphopt.ir.edit import Edit
 from graphopt.ir.graph import Graph, Node, Value, build
@@ -27,8 +27,8 @@ from graphopt.synth.pairs import Pair, Ref, Side
 from graphopt.synth.worlds import FLOW
 
 
-def graph_of(side: Side, shapes: Mapping[str, Shape], fixed: Collection[str] = ()) -> Graph:
-    """A side as a graph, some of its inputs as constants.
+def graph_of(side: Side, shapes: Mapping[str, Shape]) -> Graph:
+    """A side as a graph.
 
     Raises:
         RefusedError: The shapes do not fit.
@@ -37,13 +37,8 @@ def graph_of(side: Side, shapes: Mapping[str, Shape], fixed: Collection[str] = (
     keys: dict[str, int] = {}
     inputs: list[int] = []
     for name, shape in shapes.items():
-        type = ValueType("f32", shape)
-        if name in fixed:
-            tensor = tensor_of(np.zeros(shape, np.float32))
-            value = Value(digest("fixed", name, shape), name, type, True, tensor)
-        else:
-            value = Value(digest("input", name, shape), name, type)
-            inputs.append(value.key)
+        value = Value(digest("input", name, shape), name, ValueType("f32", shape))
+        inputs.append(value.key)
         values[value.key] = value
         keys[name] = value.key
     edit = Edit(build([], values, tuple(inputs), (), {"": OPSET}))
