@@ -136,8 +136,8 @@ def _see_writable(trace: Trace) -> None:
         DocumentError: It is not.
         UsageError: An option has a value that it can't have.
     """
-    if trace.options.keys() != set(RECORDED):
-        raise DocumentError(f"'options' must be {', '.join(RECORDED)}")
+    if wrong := sorted(trace.options.keys() ^ set(RECORDED)):
+        raise DocumentError(f"'options': missing or unknown: {', '.join(wrong)}")
     check_arguments(**trace.options)
     for number, step in enumerate(trace.steps, 1):
         if len(step.inside) % 2:
