@@ -173,17 +173,17 @@ def told(done: Sequence[Done]) -> dict[str, Any]:
 
 
 def _made_with(settings: Settings, inputs: Path | None) -> dict[str, Any]:
-    """What but the models decides the results.
+    """What but the models decides the results: of files that the settings name the contents, too.
 
     Raises:
-        GraphoptError: Rules or inputs can't be read.
+        GraphoptError: Rules, or one of these files, can't be read.
     """
     config = config_of(settings)
     return {
         "graphopt": __version__,
         "settings": asdict(settings),
         "rules": str(load_rules(settings).hash),
-        "inputs": None if inputs is None else contents(inputs),
+        "files": [contents(Path(each)) for each in (inputs, settings.agent, *config.custom_ops) if each is not None],
         "environment": asdict(fingerprint(config)),
     }
 

@@ -23,7 +23,7 @@ from graphopt.cli.screen import console
 from graphopt.config import Settings
 from graphopt.errors import UsageError
 from graphopt.many import child
-from graphopt.many.batch import Done, optimize_many
+from graphopt.many.batch import Done, _made_with, optimize_many
 from graphopt.many.find import ModelJob, find
 from graphopt.many.finished import FinishedModels
 from tests.cli.conftest import conv_net
@@ -348,6 +348,15 @@ def test_a_folder_is_walked_once(tmp_path):
     again = [sys.executable, "-X", "dev", "-m", "graphopt", "optimize", "in", "--out-dir", "again", *QUICK, "-q"]
     done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr  # nor is a pipe left open
+
+
+def test_another_agent_in_the_same_folder_begins_anew(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    settings = Settings(strategy="rl", agent=str(tmp_path))
+    before = _made_with(settings, None)
+    assert _made_with(settings, None) == before
+    (tmp_path / "manifest.json").write_text("{ }")
+    assert _made_with(settings, None) != before
 
 
 def test_a_file_is_no_folder_to_write_to(tmp_path):
