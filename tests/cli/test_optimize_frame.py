@@ -103,6 +103,8 @@ def test_every_option(cli, library, model, tmp_path):
             "cuda",
             "--threads",
             "4",
+            "--custom-ops",
+            "mine.so",
         ),
         *(
             "--budget",
@@ -142,6 +144,7 @@ def test_every_option(cli, library, model, tmp_path):
         "budget": 2.5,
         "rules": ("conv", "mine.yaml"),
         "exclude": ("a", "b"),
+        "custom_ops": ("mine.so",),
         "dims": {"batch": 2, "seq": 8},
         "input_shapes": {"x:0": (1, 3), "s": ()},
         "at": ({"batch": 4, "seq": 8}, {"batch": 8}),
