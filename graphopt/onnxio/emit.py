@@ -110,7 +110,7 @@ class _Emitter:
         arrays, self.unfolded = fold(self.model, self.graph, self.max_bytes)
         self.folded = {key: _computed(array) for key, array in arrays.items()}
         self._name()
-        model, graph, g = self.model, self.graph, GraphProto()
+        model, graph = self.model, self.graph
         proto = ModelProto()
         proto.CopyFrom(_without_graph_lists(model.proto))
         g = proto.graph
