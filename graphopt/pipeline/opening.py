@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,15 @@ import numpy as np
 from onnx import ModelProto
 
 from graphopt.config import Settings, provider_name
-from graphopt.errors import CrashError, InputsNeededError, SessionError, UnknownNameError, UsageError, expect_path
+from graphopt.errors import (
+    CrashError,
+    InputsNeededError,
+    SessionError,
+    UnknownNameError,
+    UsageError,
+    expect_path,
+    reason,
+)
 from graphopt.ir.graph import Graph
 from graphopt.ir.infer import called
 from graphopt.onnxio.emit import Emitted, emit
@@ -87,10 +94,14 @@ def _library(name: str) -> str:
     """The file of a library of custom operators, which a package may know."""
     if Path(name).is_file():
         return str(Path(name).resolve())
-    with suppress(ImportError, ValueError, AttributeError):
-        return str(import_module(name).get_library_path())
+    why = "there is no such file"
+    if name.isidentifier():
+        try:
+            return str(import_module(name).get_library_path())
+        except Exception as error:  # an import may end in any
+            why = reason(error)
     raise UsageError(
-        f"no library of custom operators {name!r}",
+        f"no library of custom operators {name!r}: {why}",
         "name a file (.so, .dylib, .dll), or an installed package that has get_library_path(), such as onnxruntime_extensions",
     )
 
