@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphopt.ir.constants import known_content, readable_array, small_array
+from graphopt.ir.graph import Node
 from graphopt.ir.memo import Memo
 from graphopt.ir.types import FLOATS, NUMPY_NAMES, ValueType
 from graphopt.rewrite.expr import Env, Function, Ref
@@ -99,6 +100,38 @@ def uses(env: Env, x: Ref) -> int:
 def is_output(env: Env, x: Ref) -> bool:
     """Whether x is an output of the graph."""
     return x.key in env.graph.output_keys
+
+
+def normalised(env: Env, x: Ref) -> bool:
+    """Whether x is something over a root, which a normalisation that is spelled out makes, or that times a gain.
+
+    The runtime has one kernel for all of it if a gain, and a shift where a mean was taken out, follow: be they ones and zeros.
+    """
+    node = _made_by(env, x.key)
+    if node is None or node.op not in ("Div", "Mul"):
+        return False
+    if _over_root(env, node):
+        return True
+    return node.op == "Mul" and any(_over_root(env, _made_by(env, key)) for key in node.inputs)
+
+
+def _over_root(env: Env, node: Node | None) -> bool:
+    """Whether a node divides by a root, or multiplies by the reciprocal of one."""
+    if node is None or node.op not in ("Div", "Mul"):
+        return False
+    for key in node.inputs[1:] if node.op == "Div" else node.inputs:
+        by = _made_by(env, key)
+        if node.op == "Mul":
+            by = None if by is None or by.op != "Reciprocal" else _made_by(env, by.inputs[0])
+        if by is not None and by.op == "Sqrt":
+            return True
+    return False
+
+
+def _made_by(env: Env, key: int | None) -> Node | None:
+    """The node of ONNX's own that computes a value, as far as rules may look."""
+    node = None if key is None else env.graph.producer(key)
+    return None if node is None or node.domain or node.opaque else node
 
 
 def value(env: Env, x: Ref) -> Any:
@@ -393,7 +426,7 @@ def _find(items: Sequence[Any], item: Any) -> int:
 FUNCTIONS: dict[str, Function] = {
     f.__name__: f
     for f in (
-        shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, value, values, min_of, max_of,
+        shape, rank, dim, size, dtype, is_float, is_const, present, uses, is_output, normalised, value, values, min_of, max_of,
         distinct, rises_from, margin, content, target, opset, block, samples, axis, axes, broadcast, broadcasts_to, permute, invert, close, is_int, is_static,
         i64, like, eye, full, lowest,
     )

@@ -33,6 +33,7 @@ def graph() -> Graph:
         weight("empty", np.zeros((0, 3), np.float32)),
         weight("causal", np.array([[0, -1000, -np.inf], [-np.inf, 5, -4]], np.float32)),
         weight("yes", np.array(True)),
+        weight("gain", np.float32(2)),
         weight("halves", np.array([1.5, -2.0], np.float16)),
         weight("doubles", np.array([1.5, -2.0])),
         helper.make_tensor("brain", TensorProto.BFLOAT16, [2], [1.0, 2.0]),
@@ -47,10 +48,14 @@ def graph() -> Graph:
         node("Mystery", ["free"], ["odd"], domain="my.ops"),  # of which no one tells a name of its last dimension
         node("Gelu", ["half"], ["uncomputable"], domain="com.microsoft"),
         node("Identity", ["uncomputable"], ["same"]),
-    ]
+        node("Sqrt", ["y"], ["root"]), node("Reciprocal", ["root"], ["over"]),
+        node("Div", ["y", "root"], ["by_root"]), node("Mul", ["over", "y"], ["by_over"]),
+        node("Mul", ["by_root", "gain"], ["gained"]), node("Mul", ["gained", "gain"], ["twice_gained"]),
+        node("Div", ["root", "y"], ["upside_down"]), node("Sum", ["by_over", "twice_gained", "upside_down"], ["normal"]),
+    ]  # fmt: skip
     proto = model(
         nodes, [("x", F, ["N", 3, None]), ("y", F, ["N", "M"]), ("s", F, [4, 5, 6]), ("free", F, None)],
-        [("once", F, None), ("twice", F, None), ("r", F, None), ("lazy", F, None), ("same", F, None), ("odd", F, ["N", 3, None])],
+        [("once", F, None), ("twice", F, None), ("r", F, None), ("lazy", F, None), ("same", F, None), ("normal", F, None), ("odd", F, ["N", 3, None])],
         weights, domains={"my.ops": 1, "com.microsoft": 1},
     )  # fmt: skip
     return load(proto).graph
@@ -132,6 +137,8 @@ RESULTS: list[tuple[str, Any]] = [
     ("target(s, s), target(y, y)", ((4, 5, 6), (0, 0))),
     ("uses(r), uses(once), uses(half), uses(s)", (3, 1, 2, 0)),  # r: two nodes and an output
     ("is_output(r), is_output(half)", (True, False)),
+    ("normalised(by_root), normalised(by_over), normalised(gained)", (True, True, True)),
+    ("normalised(twice_gained), normalised(upside_down), normalised(s), normalised(absent)", (False,) * 4),
     ("opset(), block()", (17, 8)),
     ("samples()", UNKNOWN),  # an input has an open first dimension
     # Shapes and permutations.
@@ -207,7 +214,7 @@ def test_every_function_is_tested() -> None:
         # More than one dimension left over, one next to one that is copied, or nothing known.
         "target(s, y)", "target(odd, odd)", "target(s, free)", "target(free, s)", "target(absent, s)", "target(s, i)",
         # A function is asked about something that it is not for.
-        "rank(i)", "shape(t)", "dim(s, 0.5)", "is_const(i)", "value(f)", "uses(t)", "axis(4, 4)", "axis(-5, 4)", "axis(f, 2, 3)",
+        "rank(i)", "shape(t)", "dim(s, 0.5)", "is_const(i)", "value(f)", "uses(t)", "normalised(i)", "axis(4, 4)", "axis(-5, 4)", "axis(f, 2, 3)",
         "axes(3, 4)", "permute(t, (0, 1))", "permute(t, (0, 0, 1))", "invert((0, 2))", "invert(3)", "broadcast((2,), (3,))",
         "broadcast(2, 3)", "len(i)", "min()", "min(())", "max(1, 'a')", "sum(('a', 1))", "sqrt(-1)", "cosine(1, 0)", "cosine('a', 1)", "cosine(1, dim(x, 0))", "int('x')", "int(())",
         "range(f)", "range(1, 2, 0)", "sorted((1, 'a'))", "reversed(i)", "all(i)", "zip(t, (1, 2))", "enumerate(i)", "find(i, 1)",
