@@ -70,11 +70,12 @@ def list_rules(
     problems: list[RuleError] = []
     with Waiting("reading the rules"):
         from graphopt.cost.store import Store
-        from graphopt.pipeline.prepare import load_rules
+        from graphopt.rewrite.library import load_library
         from graphopt.runtime.providers import full_name
 
         full_name(settings.provider)  # one that does not exist has no rules of its own
-        library = load_rules(settings, problems)
+        s = settings  # read without the pipeline, which needs a runtime
+        library = load_library(s.rules, s.exclude, s.provider, s.portable, max_error=s.max_error, problems=problems)
         evidence = _evidence(library.rules)
         with Store() as store:
             uses = store.uses()

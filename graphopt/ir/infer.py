@@ -31,6 +31,9 @@ SCALING = frozenset({"Resize", "Upsample"})
 _EARLIER = frozenset({"LayerNormalization"})
 """Operators that the runtime had before ONNX: it has kernels for them in any version of the operator set."""
 
+_UNSHAPED = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+"""Operators of which ONNX infers a type and no shape: it is that of the first operand."""
+
 # Contributed operators whose first output is like an operand.
 _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("com.microsoft", "Gelu"): 0,
@@ -307,6 +310,8 @@ def _infer(
     # What reads a size below 0, as a Pad or a ConvTranspose that cuts off too much has it, may end the process in its own inference.
     if any(dim.dim_value < 0 for t in made if t.HasField("tensor_type") for dim in t.tensor_type.shape.dim):
         raise InferenceError(f"{op}: a size below 0")
+    if op in _UNSHAPED and not domain and inputs and inputs[0] is not None:
+        return (inputs[0],)
     return tuple(value_type(result[o]) if o in result else UNKNOWN for o in outputs)
 
 

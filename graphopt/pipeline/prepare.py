@@ -16,7 +16,7 @@ from onnx import ModelProto
 from graphopt.config import Settings
 from graphopt.cost.analytic import AnalyticCost
 from graphopt.cost.models import COST_MODELS
-from graphopt.errors import RuleError, SessionError, UsageError, expect_path
+from graphopt.errors import SessionError, UsageError, expect_path
 from graphopt.files import file_named, writable
 from graphopt.ir.tensors import Stamp
 from graphopt.ir.types import BY_CODE
@@ -205,10 +205,10 @@ def _left(settings: Settings, spent: float, opening_s: float, run_s: float, *, t
     return left
 
 
-def load_rules(settings: Settings, problems: list[RuleError] | None = None) -> Library:
-    """The rules that some settings name; ``problems`` as for :func:`graphopt.rewrite.library.load_library`."""
+def load_rules(settings: Settings) -> Library:
+    """The rules that some settings name."""
     s = settings
-    return load_library(s.rules, s.exclude, s.provider, s.portable, max_error=s.max_error, problems=problems)
+    return load_library(s.rules, s.exclude, s.provider, s.portable, max_error=s.max_error)
 
 
 def load_model(

@@ -159,3 +159,12 @@ def test_types_are_checked_where_onnx_cannot_list_those_of_a_parameter(monkeypat
     assert schema.complaint("Relu", "", 17, {}, ["f32"]) == ""
     assert "can't have 'X' of str" in schema.complaint("Relu", "", 17, {}, ["str"])
     schema._complaint.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("op", "version", "more"), [("GroupNormalization", 21, 2), ("MeanVarianceNormalization", 13, 0)]
+)
+def test_what_onnx_gives_no_shape_has_that_of_its_operand(op: str, version: int, more: int) -> None:
+    x, scale = ValueType("f32", ("N", 4, 3)), ValueType("f32", (4,))
+    attributes = {"num_groups": 2} if more else {}
+    assert infer(op, "", version, attributes, [x, *[scale] * more], [None] * (1 + more), 1) == (x,)

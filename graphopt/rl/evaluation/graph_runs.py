@@ -50,7 +50,7 @@ def _make(spec: StrategySpec, changes: Mapping[str, Any], seed: int) -> Strategy
 
 
 @dataclass(frozen=True)
-class Trial:
+class StagedSearch:
     """A search on a graph, as one of a stage that an agent is held against.
 
     Attributes:
@@ -131,7 +131,7 @@ class GraphRuns:
             )
         return replace(self._agents[key], stage=stage)
 
-    def search(self, trial: Trial, budget: str, allowed: float) -> Score | None:
+    def search(self, trial: StagedSearch, budget: str, allowed: float) -> Score | None:
         """A run of a search with so many candidates, or seconds, as the budget has it; ``None`` if it was interrupted."""
         if self.interrupted():
             return None

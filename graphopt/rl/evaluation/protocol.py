@@ -21,7 +21,7 @@ from graphopt.cost.store import Store
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.rewrite.library import Library
 from graphopt.rl.agent import ENCODER, Untrained
-from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, Trial, searches
+from graphopt.rl.evaluation.graph_runs import UNTRAINED, Agent, GraphRuns, StagedSearch, searches
 from graphopt.rl.evaluation.learning_curves import Learning, curves, reaches, read_learning
 from graphopt.rl.evaluation.scores import BUDGETS, SECONDS, STAGES, STEPS, TRAINING, Evaluation, Score, Timing
 from graphopt.rl.manifest import PRICES, CheckpointError, read_manifest
@@ -280,7 +280,7 @@ class Evaluator:
             SECONDS: seconds,
             TRAINING: max(seconds, min(self.plan.cap, seconds + share)),
         }
-        trial = partial(Trial, stage, algorithm)
+        trial = partial(StagedSearch, stage, algorithm)
         rivals = [trial(rival.label, rival.make(0), whole=rival.whole) for rival in searches(chance=False)]
         for s in ours:
             seed = s.seed or 0
