@@ -174,7 +174,7 @@ def borrowed(array: Array, code: int) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(_dense(array), code)
 
 
-def dense(outputs: list[Any], names: Sequence[str]) -> list[Any]:
+def without_sparse(outputs: list[Any], names: Sequence[str]) -> list[Any]:
     """Outputs as they came; a sparse tensor, which no declared type tells of, can neither be compared nor handed to another process.
 
     Raises:
