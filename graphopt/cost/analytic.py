@@ -15,7 +15,7 @@ from graphopt.cost.base import TICKS_PER_MS, Price, WindowCost
 from graphopt.cost.layout import Layout, Move
 from graphopt.cost.models import CostModelSpec
 from graphopt.cost.shapes import Shapes
-from graphopt.cost.windows import REDUCTIONS, VIEWS, Window, result
+from graphopt.cost.windows import VIEWS, Window, result
 from graphopt.ir.graph import Graph, Node
 from graphopt.runtime.environment import block_size
 
@@ -180,17 +180,8 @@ def window_ms(graph: Graph, window: Window, roofline: Roofline, shapes: Shapes) 
         node = graph.nodes[id]
         done = work(graph, node, shapes)
         kept = sum(shapes.nbytes(graph, k) for k in (*node.operands, *node.outputs) if k is not None and k in inner)
-        scalar = done.scalar / _PER_ELEMENT["Pow"] if _of_variance(graph, node, window) else done.scalar
-        total += _ms(Work(done.flops, scalar, max(0.0, done.nbytes - kept)), roofline)
+        total += _ms(Work(done.flops, done.scalar, max(0.0, done.nbytes - kept)), roofline)
     return total
-
-
-def _of_variance(graph: Graph, node: Node, window: Window) -> bool:
-    """Whether a node squares what its window averages: the kernel that the runtime has for a normalisation takes that as a product."""
-    key = result(node)
-    if node.op != "Pow" or key is None:
-        return False
-    return all(user in window.nodes and graph.nodes[user].op in REDUCTIONS for user in graph.users[key])
 
 
 def _ms(done: Work, roofline: Roofline) -> float:

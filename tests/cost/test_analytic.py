@@ -40,22 +40,6 @@ def test_products(made, inputs, flops):
     assert work(g, next(iter(g.nodes.values())), Shapes()).flops == flops
 
 
-def test_a_square_that_a_normalisation_averages_is_a_product():
-    """The runtime has one kernel for all of it, if it finds a Pow; one that others read as well is as slow as it is."""
-
-    def total(square, *more):
-        nodes = [node("ReduceMean", ["x"], ["m"], axes=[-1]), node("Sub", ["x", "m"], ["d"]), square,
-                 node("ReduceMean", ["q"], ["v"], axes=[-1]), node("Add", ["v", "eps"], ["e"]), node("Sqrt", ["e"], ["s"]),
-                 node("Div", ["d", "s"], ["n"]), *more, node("Mul", ["n", "gain"], ["y"])]  # fmt: skip
-        weights = {"two": np.float32(2), "eps": np.float32(1e-5), "gain": (384,)}
-        outputs = ["y", *(name for each in more for name in each.output)]
-        return AnalyticCost().of(graph(nodes, {"x": (64, 384)}, weights, outputs, opset=14)).total
-
-    by_pow, by_mul, also = node("Pow", ["d", "two"], ["q"]), node("Mul", ["d", "d"], ["q"]), node("Exp", ["q"], ["z"])
-    assert total(by_pow) <= total(by_mul)
-    assert total(by_pow, also) > total(by_mul, also)
-
-
 def test_a_narrow_group_costs_more_than_its_operations():
     g = graph([node("Conv", ["x", "g"], ["y"], group=4, pads=[1, 1, 1, 1])], {"x": (1, 8, 5, 5)}, {"g": (16, 2, 3, 3)})
     assert work(g, next(iter(g.nodes.values())), Shapes()).flops > 2 * 16 * 25 * 2 * 9
