@@ -43,6 +43,11 @@ _LIKE_OPERAND: dict[tuple[str, str], int] = {
     ("com.microsoft", "SkipLayerNormalization"): 0,
     ("com.microsoft", "RotaryEmbedding"): 0,
     ("", "SimplifiedLayerNormalization"): 0,
+    # Experiments that ONNX has given up, and that converters of its first years wrote: the runtime still has kernels for them.
+    ("", "Affine"): 0,
+    ("", "ImageScaler"): 0,
+    ("", "ParametricSoftplus"): 0,
+    ("", "ScaledTanh"): 0,
 }
 
 
@@ -115,8 +120,24 @@ def _normalised(inputs: Sequence[ValueType | None]) -> ValueType:
     return x if x is not None and scale is not None and x.dtype == scale.dtype else UNKNOWN
 
 
+def _cropped(attributes: Mapping[str, Any], inputs: Sequence[ValueType | None]) -> ValueType:
+    """An image without its borders (left, top, right, bottom), or a part of a given size; another experiment."""
+    x, border, scale = inputs[0] if inputs else None, attributes.get("border", ()), attributes.get("scale", ())
+    if x is None or x.shape is None or len(x.shape) != 4 or len(border) != 4:
+        return UNKNOWN
+    left, top, right, bottom = border
+    sides = [
+        d - b if isinstance(d, int) else None for d, b in zip(x.shape[2:], (top + bottom, left + right), strict=True)
+    ]
+    height, width = scale if len(scale) == 2 else sides
+    if height is None or width is None or min(height, width) < 0:
+        return UNKNOWN
+    return ValueType(x.dtype, (*x.shape[:2], height, width))
+
+
 # Contributed operators whose first output has a shape of its own.
 _BY_OPERANDS: dict[tuple[str, str], Callable[[Mapping[str, Any], Sequence[ValueType | None]], ValueType]] = {
+    ("", "Crop"): _cropped,
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
     ("com.microsoft", "Attention"): _packed_attention,
     ("com.microsoft", "EmbedLayerNormalization"): _embedded,

@@ -11,6 +11,7 @@ from graphopt.ir.constants import tensor_of
 from graphopt.ir.infer import InferenceError, attribute, infer, make_node
 from graphopt.ir.types import ValueType
 from graphopt.runtime.session import Session
+from tests.onnxio import models
 from tests.runtime.models import model
 
 
@@ -168,3 +169,24 @@ def test_what_onnx_gives_no_shape_has_that_of_its_operand(op: str, version: int,
     x, scale = ValueType("f32", ("N", 4, 3)), ValueType("f32", (4,))
     attributes = {"num_groups": 2} if more else {}
     assert infer(op, "", version, attributes, [x, *[scale] * more], [None] * (1 + more), 1) == (x,)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "shape"),
+    [
+        ("ImageScaler", {"scale": 2.0, "bias": (1.0, 2.0, 3.0)}, ("N", 3, 8, 9)),
+        ("Affine", {"alpha": 2.0, "beta": 1.0}, ("N", 3, 8, 9)),
+        ("Crop", {"border": (1, 2, 3, 1)}, ("N", 3, 5, 5)),
+        ("Crop", {"border": (1, 2, 0, 0), "scale": (3, 4)}, ("N", 3, 3, 4)),
+        ("Crop", {"border": (9, 0, 9, 0)}, None),
+    ],
+)
+def test_experiments_that_onnx_has_given_up_have_shapes_as_the_runtime_makes_them(
+    op: str, attributes: dict[str, object], shape: tuple[int | str, ...] | None
+) -> None:
+    x = np.arange(216, dtype=np.float32).reshape(1, 3, 8, 9)
+    (found,) = infer(op, "", 7, attributes, [ValueType("f32", ("N", 3, 8, 9))], [None], 1)
+    assert found.shape == shape
+    if shape is not None:
+        made = models.model([helper.make_node(op, ["x"], ["y"], **attributes)], [("x", models.F, x.shape)], [("y", models.F, None)], opset=7)  # fmt: skip
+        assert models.run(made, {"x": x})[0].shape == (1, *shape[1:])
