@@ -165,16 +165,16 @@ def to_runtime(value: Any, spec: TensorSpec, memory: Memory = HOST) -> Any:
     if BY_NAME[spec.dtype].bits < 8:
         raise ValueError(f"input {spec.name}: {spec.dtype} inputs can't be passed from Python")
     if spec.native:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(_dense(array), memory.kind, memory.id)
+        return onnxruntime.OrtValue.ortvalue_from_numpy(_contiguous(array), memory.kind, memory.id)
     return borrowed(array, BY_NAME[spec.dtype].code)
 
 
 def borrowed(array: Array, code: int) -> Any:
     """A runtime tensor that borrows the array's memory, read as the given element type."""
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(_dense(array), code)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(_contiguous(array), code)
 
 
-def without_sparse(outputs: list[Any], names: Sequence[str]) -> list[Any]:
+def dense(outputs: list[Any], names: Sequence[str]) -> list[Any]:
     """Outputs as they came; a sparse tensor, which no declared type tells of, can neither be compared nor handed to another process.
 
     Raises:
@@ -201,7 +201,7 @@ def to_numpy(value: Any) -> Array:
     return np.frombuffer(raw, dtype=numpy_dtype(kind.name)).reshape(shape)
 
 
-def _dense(array: Array) -> Array:
+def _contiguous(array: Array) -> Array:
     """The array with its elements in row-major order; the runtime reads from the pointer on and ignores strides."""
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 

@@ -23,17 +23,7 @@ from graphopt.files import in_utf8
 from graphopt.ir.kernels import KernelError
 from graphopt.ir.types import BY_CODE, BY_RUNTIME, NAMELESS, Array
 from graphopt.runtime import providers
-from graphopt.runtime.binding import (
-    HOST,
-    Memory,
-    TensorSpec,
-    borrowed,
-    bound_run,
-    places,
-    to_numpy,
-    to_runtime,
-    without_sparse,
-)
+from graphopt.runtime.binding import HOST, Memory, TensorSpec, borrowed, bound_run, dense, places, to_numpy, to_runtime
 from graphopt.runtime.log import FATAL_ONLY, first_complaint, one_line
 from graphopt.runtime.ort import onnxruntime
 from graphopt.runtime.placement import Placement, assigned
@@ -257,7 +247,7 @@ class Session(Closing):
         try:
             if self._native:
                 result: list[Any] = self._open().run(None, dict(feeds), self._afresh)
-                return without_sparse(result, self.output_names)
+                return dense(result, self.output_names)
             values = {spec.name: to_runtime(feeds[spec.name], spec) for spec in self.input_specs if spec.name in feeds}
             outputs = self._open().run_with_ort_values(self.output_names, values, self._afresh)
             return [
