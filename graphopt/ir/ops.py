@@ -129,7 +129,9 @@ def said(op: str, domain: str, attributes: Mapping[str, Any]) -> list[tuple[str,
 
 
 def plain(op: str, domain: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes in one form of those that say the same: the equation of an Einsum without its spaces."""
+    """Attributes in one form of those that say the same: the equation of an Einsum without its spaces, no pads of a Conv by saying nothing."""
+    if op == "Conv" and not domain and attributes.get("auto_pad") == "VALID" and "pads" not in attributes:
+        return {name: value for name, value in attributes.items() if name != "auto_pad"}
     equation = attributes.get("equation")
     if op != "Einsum" or domain or not isinstance(equation, str):
         return attributes
