@@ -100,10 +100,16 @@ def unpacked(graph: Graph) -> Graph:
         if element is not None and node.op == "OptionalHasElement":
             element = edit.constant(np.array(True), graph.values[key].name)
         if element is not None:
-            with suppress(RefusedError):
-                edit.alias(key, element)
-                graph = edit.commit()[0]
+            graph = _replaced(edit, key, element)
     return graph
+
+
+def _replaced(edit: Edit, key: int, by: int) -> Graph:
+    """The graph of an edit with one value in another's place; as it was where that is refused, for the edit is half done then."""
+    with suppress(RefusedError):
+        edit.alias(key, by)
+        return edit.commit()[0]
+    return edit.graph
 
 
 def _put_in(graph: Graph, node: Node) -> int | None:
@@ -140,10 +146,7 @@ def alike(graph: Graph) -> Graph:
             array = small_array(graph, key) if key in graph.values else None
             twin = None if array is None else first.setdefault(tensor_of(array).key, key)
             if twin is not None and key in computed and key != twin and twin in graph.values:
-                edit = Edit(graph)  # one for each: what was refused half way is thrown away
-                with suppress(RefusedError):
-                    edit.alias(key, twin)
-                    graph = edit.commit()[0]
+                graph = _replaced(Edit(graph), key, twin)
     return graph
 
 
@@ -159,9 +162,7 @@ def sized(graph: Graph) -> Graph:
         array = None if named else small_array(graph, key)
         if array is not None:
             edit = Edit(graph)
-            with suppress(RefusedError):
-                edit.alias(key, edit.constant(array, graph.values[key].name))
-                graph = edit.commit()[0]
+            graph = _replaced(edit, key, edit.constant(array, graph.values[key].name))
     return graph
 
 
@@ -191,9 +192,8 @@ def asked_of_inputs(graph: Graph) -> Graph:
         if place is None or rank not in (0, 1) or key in graph.output_keys or _captured(graph, key):
             continue
         edit = Edit(graph)
-        with suppress(RefusedError):
-            edit.alias(key, _size(edit, *place, rank))
-            graph = edit.commit()[0]
+        with suppress(RefusedError):  # of what asks for the size
+            graph = _replaced(edit, key, _size(edit, *place, rank))
     return graph
 
 

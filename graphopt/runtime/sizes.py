@@ -27,10 +27,8 @@ _TRIED = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 32, 64, 128, 224, 256, 512)
 _FEW = 10  # of those are small
 _LONG = (2048, 16384)  # samples of a sound, of which a window of a spectrum takes thousands
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
-_LARGE = (
-    64  # sizes from here on are those of images and texts: what halves an image again and again takes multiples of 32
-)
-_STRIDE = 32
+_LARGE = 64  # sizes from here on are those of images and texts
+_STRIDE = 32  # what halves an image again and again takes multiples of it
 _BOUNDS = 3  # that are tried for each symbol
 _SHORT = 0.05  # seconds of an inference that may be made a few times more
 _SMALLER = (64, 16)  # than those of images, where attention from pixel to pixel takes more memory than there is
